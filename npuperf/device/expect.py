@@ -99,45 +99,6 @@ def check_limit(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Che
     used = blocks(tasks)
     over = mine & ((used.cube > limit.cube) | (used.vector > limit.vector))
     unknown = mine & ((used.cube < 0) | (used.vector < 0) | ((used.cube == 0) & (used.vector == 0)))
-    return Checked(
-        kernels=int(mine.sum()),
-        unknown=int((unknown & ~over).sum()),
-        over=_rows(profile, mine, over),
-        streams=distinct(tasks.stream[tasks.stream >= 0]).tolist(),
-        half_unknown=int((unknown & ~over & (tasks.block > 0)).sum()),
-        unchecked=cores.cube is None,
-    )
-
-
-def _meant(tasks: Tasks, limit: Expectation) -> Mask:
-    if limit.stream is not None:
-        return np.equal(tasks.stream, limit.stream)
-    if ".." in limit.where:
-        first, last = (part.strip() for part in limit.where.split("..", 1))
-        return _between(tasks, first, last)
-    return tasks.name.flag([fnmatchcase(n, limit.where) for n in tasks.name.names])
-
-
-def _between(tasks: Tasks, first: str, last: str) -> Mask:
-    """True for tasks from one named ``first`` to the next one named ``last`` on the same stream, every time."""
-    begins = tasks.name.flag([fnmatchcase(n, first) for n in tasks.name.names])
-    ends = tasks.name.flag([fnmatchcase(n, last) for n in tasks.name.names])
-    inside = np.zeros(len(tasks), np.bool_)
-    for stream in distinct(tasks.stream[begins]).tolist():
-        mine = np.flatnonzero(tasks.stream == stream)
-        opened, closed = np.flatnonzero(begins[mine]), np.flatnonzero(ends[mine])
-        at = np.searchsorted(closed, opened)
-        reached = -1
-        for begin, i in zip(opened.tolist(), at.tolist(), strict=True):
-            if i < len(closed) and begin > reached:
-                reached = int(closed[i])
-                inside[mine[begin : reached + 1]] = True
-    return inside
-
-
-def _rows(profile: DeviceProfile, mine: Mask, over: Mask) -> list[OverLimit]:
-    """Fold the kernels above the limit by stream, type, core and blocks."""
-    tasks, used = profile.tasks, blocks(profile.tasks)
     groups: dict[tuple[int, int, int, int, int], list[int]] = {}
     for i in np.flatnonzero(over).tolist():
         key = (int(tasks.stream[i]), int(tasks.type.codes[i]), int(tasks.core.codes[i]))
@@ -158,7 +119,36 @@ def _rows(profile: DeviceProfile, mine: Mask, over: Mask) -> list[OverLimit]:
         )
         for (stream, code, _, cube, vector), at in groups.items()
     ]
-    return sorted(rows, key=lambda r: -r.count)
+    return Checked(
+        kernels=int(mine.sum()),
+        unknown=int((unknown & ~over).sum()),
+        over=sorted(rows, key=lambda r: -r.count),
+        streams=distinct(tasks.stream[tasks.stream >= 0]).tolist(),
+        half_unknown=int((unknown & ~over & (tasks.block > 0)).sum()),
+        unchecked=cores.cube is None,
+    )
+
+
+def _meant(tasks: Tasks, limit: Expectation) -> Mask:
+    """True for tasks of a stream, of a name, or from one ``FIRST`` to the next ``LAST`` on its stream, every time."""
+    if limit.stream is not None:
+        return np.equal(tasks.stream, limit.stream)
+    if ".." not in limit.where:
+        return tasks.name.flag([fnmatchcase(n, limit.where) for n in tasks.name.names])
+    first, last = (part.strip() for part in limit.where.split("..", 1))
+    begins = tasks.name.flag([fnmatchcase(n, first) for n in tasks.name.names])
+    ends = tasks.name.flag([fnmatchcase(n, last) for n in tasks.name.names])
+    inside = np.zeros(len(tasks), np.bool_)
+    for stream in distinct(tasks.stream[begins]).tolist():
+        mine = np.flatnonzero(tasks.stream == stream)
+        opened, closed = np.flatnonzero(begins[mine]), np.flatnonzero(ends[mine])
+        at = np.searchsorted(closed, opened)
+        reached = -1
+        for begin, i in zip(opened.tolist(), at.tolist(), strict=True):
+            if i < len(closed) and begin > reached:
+                reached = int(closed[i])
+                inside[mine[begin : reached + 1]] = True
+    return inside
 
 
 def _reason(tasks: Tasks, i: int, *, everything: bool, obeyed: bool) -> Message:
@@ -193,21 +183,17 @@ def judge_cores(limit: Expectation, devices: Sequence[Checked]) -> Gate:
         reason = say_n("{n} kernel within the limit", "{n} kernels within the limit", kernels)
         doubt = _UNCHECKED if any(c.unchecked for c in devices) else None
         return Gate(expr=limit.expr, status="pass", value=0, limit=0, reason=chain(reason, doubt))
-    return Gate(
-        expr=limit.expr, status="cannot_tell", value=None, limit=0, reason=_untold(limit, devices, kernels, unknown)
-    )
-
-
-def _untold(limit: Expectation, devices: Sequence[Checked], kernels: int, unknown: int) -> Message:
     if kernels and unknown == sum(c.half_unknown for c in devices):
-        return say_n("Mix Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
-                     "Mix Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
-                     kernels, unknown=unknown)  # fmt: skip
-    if kernels:
-        return say_n("Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
-                     "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
-                     kernels, unknown=unknown)  # fmt: skip
-    streams = sorted({s for checked in devices for s in checked.streams})
-    listed = say("streams: {streams}", streams=series(streams)) if streams else say("streams: none recorded")
-    order = say("(FIRST..LAST: in this order, on one stream)") if ".." in limit.where else None
-    return chain(chain(say("no AI Core kernel matches"), listed), order, by=" ")
+        reason = say_n("Mix Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
+                       "Mix Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
+                       kernels, unknown=unknown)  # fmt: skip
+    elif kernels:
+        reason = say_n("Block Dim is not recorded for {unknown} of {n} kernel: npuperf profile --level 1",
+                       "Block Dim is not recorded for {unknown} of {n} kernels: npuperf profile --level 1",
+                       kernels, unknown=unknown)  # fmt: skip
+    else:
+        streams = sorted({s for checked in devices for s in checked.streams})
+        listed = say("streams: {streams}", streams=series(streams)) if streams else say("streams: none recorded")
+        order = say("(FIRST..LAST: in this order, on one stream)") if ".." in limit.where else None
+        reason = chain(chain(say("no AI Core kernel matches"), listed), order, by=" ")
+    return Gate(expr=limit.expr, status="cannot_tell", value=None, limit=0, reason=reason)

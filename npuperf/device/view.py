@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
-from npuperf.device.core_splits import Bench, CoreWaits, Split, find_contention, find_core_waits
+from npuperf.device.core_splits import Bench, Split, find_contention, find_core_waits
 from npuperf.device.cores_over_time import NO_LAUNCHES, Sweep, cores_over_time
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
@@ -188,44 +188,32 @@ def _study_cores(
     Returns the use of cores over time; how long each task of the profile waited for cores, ns; and what core limits are
     tried on, or why there is nothing to try. ``asked``: whether the user asked for limits.
     """
-    tasks = study.profile.tasks
+    profile, tasks = study.profile, study.profile.tasks
     held = np.zeros(len(tasks), np.int64)
     whole = Sweep.of(tasks, cores, _FOREVER)
     if whole is None:
         return None, held, say("core counts or Block Dim are unknown")
     graph = is_graph(study.traits.mode)
     waits = contention = None  # where nothing tells when kernels were ready
-    if not study.profile.excerpt and (graph or study.launches.known.any()):
+    if not profile.excerpt and (graph or study.launches.known.any()):
         waits = find_core_waits(tasks, study.launches, whole, thresholds, graph=graph)
         held[waits.task] = waits.short_ns
         inside = (waits.until >= span[0]) & (waits.until < span[1])
         contention = find_contention(tasks, waits.filter(inside), whole)
+    held = narrow(held)
     sweep = whole if whole.covers(span) else Sweep.of(tasks, cores, span)
     use = None if sweep is None else cores_over_time(sweep, contention)
-    return use, narrow(held), _bench(study, whole, waits, use, scene, span, thresholds, asked)
-
-
-def _bench(
-    study: Study,
-    sweep: Sweep,
-    waits: CoreWaits | None,
-    use: CoresOverTime | None,
-    scene: Scene | None,
-    span: tuple[int, int],
-    thresholds: Thresholds,
-    asked: bool,
-) -> Bench | Message:
-    if len(sweep.numbers) < 2:
-        return say("kernels run on one stream only, so there are no cores to divide between streams")
+    if len(whole.numbers) < 2:
+        return use, held, say("kernels run on one stream only, so there are no cores to divide between streams")
     if waits is None:
-        return say("rows are missing from the kernel table") if study.profile.excerpt else NO_LAUNCHES
+        return use, held, say("rows are missing from the kernel table") if profile.excerpt else NO_LAUNCHES
     crowded = use is not None and any(pair.over_ns for pair in use.pairs)
     if not (len(waits.task) or crowded or asked):
-        return say("no kernel waits for the cores of another stream, or shares them")
+        return use, held, say("no kernel waits for the cores of another stream, or shares them")
     if scene is None:  # where the host cannot be modelled, the device alone may be
         replay = study.device_replay(thresholds)
         scene = None if replay is None else Scene.of(study, replay, span)
     if scene is None:
-        return say("there is nothing to replay")
+        return use, held, say("there is nothing to replay")
     refused = scene.replay.refusal(thresholds, host=False)
-    return refused or Bench.of(scene, study.profile.tasks, sweep, waits, thresholds)
+    return use, held, refused or Bench.of(scene, tasks, whole, waits, thresholds)

@@ -12,7 +12,7 @@ not, so its factor is 0. ``launches*0.5`` means that two kernels become one laun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from fnmatch import fnmatchcase, translate
 from threading import Lock
 from typing import Final
@@ -21,10 +21,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import UsageError
-from npuperf.base.messages import Message, say, series
+from npuperf.base.messages import say, series
 from npuperf.base.units import forms
 from npuperf.device.blame import blame_intervals, event_causes
-from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING, Pieces
+from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
 from npuperf.device.maxplus import NEVER, Program
 from npuperf.device.replay import Replay, TaskTimes, window_length
 from npuperf.device.study import Study
@@ -59,10 +59,6 @@ class HostTimes(Struct, frozen=True):
                 found[instruction] += ns
         return found
 
-    def calls(self) -> I64:
-        """Return how much was spent in calls that launch, ns."""
-        return self.on(*LAUNCHING)
-
     def pauses(self) -> I64:
         """Return how much was spent in pauses, as npuperf.device.blame has them, ns."""
         between = self.on(*BETWEEN)
@@ -75,42 +71,26 @@ class HostTimes(Struct, frozen=True):
 
     @classmethod
     def of(cls, study: Study, replay: Replay) -> HostTimes:
-        """Tell what the host time of each instruction is for."""
+        """Tell what the host time of each instruction is for: cut into pieces by what they are blamed on."""
         spent: dict[int, list[tuple[I64 | slice, I64]]] = {}
-        for part, pieces, cause in _pieces(study, replay):
-            for code, each in _by_cause(pieces, cause, part.stop - part.start).items():
-                spent.setdefault(code, []).append(_compact(part, each))
-        return cls(len(replay.since), study.pause_ns, spent)
-
-
-def _compact(part: slice, each: I64) -> tuple[I64 | slice, I64]:
-    """Return where numbers that stand in a part are not 0, and those; all of them, where that takes less memory."""
-    some = np.flatnonzero(each)
-    if 2 * len(some) > len(each):
-        return part, narrow(each)
-    return narrow(part.start + some), narrow(each[some])
-
-
-def _by_cause(pieces: Pieces, cause: U8, count: int) -> dict[int, I64]:
-    """Return how long the pieces of each of ``count`` owners are together, by the causes that there are, ns."""
-    codes, place = numbered(cause)
-    total = np.bincount(place * count + pieces.owner, weights=pieces.length, minlength=len(codes) * count)
-    return dict(zip(codes.tolist(), total.astype(np.int64).reshape(len(codes), count), strict=True))
-
-
-def _pieces(study: Study, replay: Replay) -> Iterator[tuple[slice, Pieces, U8]]:
-    """Cut the host time of instructions by what it is blamed on: which instructions, their pieces, and causes."""
-    threads, skew = study.threads, study.launches.skew
-    n = len(replay.since)
-    op = np.full(n, -1, threads.op.dtype)
-    op[replay.task] = threads.op[replay.active]
-    for first in range(0, n, _CHUNK):
-        part = slice(first, min(first + _CHUNK, n))
-        thread = replay.thread[part]
-        main = np.where(threads.main >= 0, threads.main, thread)
-        chain = (thread, op[part], main)
-        pieces = blame_intervals(chain, replay.since[part] + skew, replay.until[part] + skew, study.nesting)
-        yield part, pieces, event_causes(pieces.event, study.nesting)
+        threads, skew, n = study.threads, study.launches.skew, len(replay.since)
+        op = np.full(n, -1, threads.op.dtype)
+        op[replay.task] = threads.op[replay.active]
+        for first in range(0, n, _CHUNK):
+            part = slice(first, min(first + _CHUNK, n))
+            thread, count = replay.thread[part], part.stop - part.start
+            main = np.where(threads.main >= 0, threads.main, thread)
+            since, until = replay.since[part] + skew, replay.until[part] + skew
+            pieces = blame_intervals((thread, op[part], main), since, until, study.nesting)
+            codes, place = numbered(event_causes(pieces.event, study.nesting))
+            total = np.bincount(place * count + pieces.owner, weights=pieces.length, minlength=len(codes) * count)
+            for code, each in zip(codes.tolist(), total.astype(np.int64).reshape(len(codes), count), strict=True):
+                some = np.flatnonzero(each)
+                if 2 * len(some) > len(each):  # all of them take less memory than those that are not 0 and their places
+                    spent.setdefault(code, []).append((part, narrow(each)))
+                else:
+                    spent.setdefault(code, []).append((narrow(part.start + some), narrow(each[some])))
+        return cls(n, study.pause_ns, spent)
 
 
 _ONCE: Final = Lock()
@@ -159,24 +139,20 @@ def parse(expression: str) -> list[Change]:
         if found is None:
             raise UsageError(say("what-if: cannot read {text}", text=repr(text)), hint=GRAMMAR)
         target, name, factor = found["target"], found["name"], float(found["factor"])
-        wrong, hint = _wrong(target, name, factor)
+        wrong, hint = None, GRAMMAR
+        if name and target not in _NAMED:
+            wrong = say("{target} takes no name", target=target)
+        elif target == "op" and not name:
+            wrong, hint = say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
+        elif target == "sync" and factor:
+            wrong = say("a sync can only be removed (sync*0)")
+        elif target == "host" and name and name not in (*CAUSES, *_KINDS):
+            wrong = say("there is no cause {name}", name=repr(name))
+            hint = say("causes: {causes}", causes=series(_KINDS))
         if wrong is not None:
             raise UsageError(say("what-if: {wrong}, in {text}", wrong=wrong, text=repr(text)), hint=hint)
         changes.append(Change(target, name, factor))
     return changes
-
-
-def _wrong(target: str, name: str | None, factor: float) -> tuple[Message | None, Message]:
-    """Say what is wrong with a change that could be read, if anything, and what could be given instead."""
-    if name and target not in _NAMED:
-        return say("{target} takes no name", target=target), GRAMMAR
-    if target == "op" and not name:
-        return say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
-    if target == "sync" and factor:
-        return say("a sync can only be removed (sync*0)"), GRAMMAR
-    if target == "host" and name and name not in (*CAUSES, *_KINDS):
-        return say("there is no cause {name}", name=repr(name)), say("causes: {causes}", causes=series(_KINDS))
-    return None, GRAMMAR
 
 
 class Scene(Struct, frozen=True):
@@ -261,18 +237,13 @@ def predict(scene: Scene, expression: str) -> Predicted:
     everything between two launches; where no gap between tasks could be measured it is assumed, give or take its own
     length.
     """
-    if expression not in scene.known:
-        scene.known[expression] = _predict(scene, expression)
-    return scene.known[expression]
-
-
-def _predict(scene: Scene, expression: str) -> Predicted:
-    changes = parse(expression)
-    base, before = scene.replay.program, scene.before
-    changed, matched = _apply(scene, base, changes, generous=False)
+    if expression in scene.known:
+        return scene.known[expression]
+    changes, before = parse(expression), scene.before
+    changed, matched = _apply(scene, changes, generous=False)
     gains = gains_of(scene, changed)
     if any(c.target == "launches" for c in changes):
-        generous, _ = _apply(scene, base, changes, generous=True)
+        generous, _ = _apply(scene, changes, generous=True)
         gains.append(saved(scene, generous))
     if any(c.target == "sync" for c in changes):
         gains.append(saved(scene, scene.replay.ordered(changed)))
@@ -282,27 +253,31 @@ def _predict(scene: Scene, expression: str) -> Predicted:
     if all(change.factor <= 1 for change in changes):
         most, least, after = max(most, 0), max(least, 0), min(after, before)
     most = min(most, before, scene.measured)
-    return Predicted(expression, before, after, min(least, most), most, matched)
+    scene.known[expression] = Predicted(expression, before, after, min(least, most), most, matched)
+    return scene.known[expression]
 
 
 def gains_of(scene: Scene, changed: Program) -> list[int]:
     """Replay a changed program: what it saves of the window (ns), then what it saves where the model is open."""
-    gains, tight = _gain(scene, changed)
-    if scene.replay.unexplained_ns:
+    replay, tight = scene.replay, False
+    if replay.assumed_gap.any():
+        times = replay.times(changed)
+        gains = [scene.before - _length(times, scene.first, scene.last, scene.ending)]
+        # Assumed gaps in this run between tasks that follow each other at once: have they a notable part in it?
+        gap = replay.program.gap_ns.take(replay.task[1:])
+        at_once = replay.assumed_gap[1:] & (times.start[1:] - times.end[:-1] <= gap)
+        tight = int(gap.compress(at_once).sum()) > _NOTABLE * scene.before
+        del times, gap, at_once
+    else:
+        gains = [saved(scene, changed)]
+    if replay.unexplained_ns:
         gains.append(scene.explained - _explained(scene, changed))
     if tight:
-        wider = saved(scene, _with_wider_gaps(scene, changed))
+        gap = changed.gap_ns.astype(np.int64)
+        gap[replay.task.compress(replay.assumed_gap)] *= 2
+        wider = saved(scene, changed.with_columns(gap_ns=gap))
         gains += [wider, 2 * gains[0] - wider]
     return gains
-
-
-def _gain(scene: Scene, changed: Program) -> tuple[list[int], bool]:
-    """Replay a changed program: what it saves, ns, and whether gaps that are assumed have a notable part in it."""
-    if not scene.replay.assumed_gap.any():
-        return [saved(scene, changed)], False
-    times = scene.replay.times(changed)
-    length = _length(times, scene.first, scene.last, scene.ending)
-    return [scene.before - length], _tight_gaps(scene, times) > _NOTABLE * scene.before
 
 
 def saved(scene: Scene, changed: Program) -> int:
@@ -329,52 +304,33 @@ def _length(times: TaskTimes, first: int, last: int, ending: I64) -> int:
     return int(window_length(times, np.array([first]), np.array([last]))[0])
 
 
-def _tight_gaps(scene: Scene, times: TaskTimes) -> int:
-    """Return how much of the run, ns, lies in assumed gaps between tasks that follow each other at once."""
-    assumed = scene.replay.assumed_gap
-    gap = scene.replay.program.gap_ns.take(scene.replay.task[1:])
-    tight = assumed[1:] & (times.start[1:] - times.end[:-1] <= gap)
-    return int(gap.compress(tight).sum())
-
-
-def _with_wider_gaps(scene: Scene, program: Program) -> Program:
-    """Return the program with the assumed gaps between tasks doubled."""
-    gap = program.gap_ns.astype(np.int64)
-    gap[scene.replay.task.compress(scene.replay.assumed_gap)] *= 2
-    return program.with_columns(gap_ns=gap)
-
-
 def with_communication(scene: Scene, expression: str, part: float) -> str:
     """Return an expression that changes only a ``part`` of the time of communication; the rest stays as it is."""
-    return ",".join(_in_part(scene, change, part) for change in parse(expression))
+    rest = []
+    for change in parse(expression):
+        name, factor = change.name, change.factor
+        communicates = change.target == "comm" or (
+            change.target == "op" and (_matching(scene, name or "*") & (scene.work == Work.COMMUNICATION)).any()
+        )
+        if communicates:
+            factor = max(1 - (1 - factor) * part, 0.0)
+        text = f"{change.target}{f':{name}' if name else ''}*{factor:.9g}"
+        rest.append(change.target if change.target == "overlap" else text)
+    return ",".join(rest)
 
 
-def _in_part(scene: Scene, change: Change, part: float) -> str:
-    if change.target == "overlap":
-        return change.target
-    factor = change.factor
-    if change.target == "comm" or (change.target == "op" and _communicates(scene, change)):
-        factor = max(1 - (1 - factor) * part, 0.0)
-    return f"{change.target}{f':{change.name}' if change.name else ''}*{factor:.9g}"
-
-
-def _communicates(scene: Scene, change: Change) -> bool:
-    """Tell whether the operators that are meant communicate."""
-    return bool((_matching(scene, change.name or "*") & (scene.work == Work.COMMUNICATION)).any())
-
-
-def _apply(scene: Scene, program: Program, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
+def _apply(scene: Scene, changes: list[Change], *, generous: bool) -> tuple[Program, bool]:
     """Return the changed program and whether every change found something to change.
 
     Shares of host time that several changes save add up; everything else multiplies.
     """
-    found_all, saved = True, None
+    program, found_all, saved = scene.replay.program, True, None
     for change in changes:
         if (change.target == "launches" and not generous) or (change.target == "host" and change.name):
             share, found = _saved_share(scene, change)
             saved = share if saved is None else np.add(saved, share, out=saved)
         else:
-            program, found = _CHANGES[change.target](scene, program, change)
+            program, found = _change(scene, program, change)
         found_all &= found
     if saved is not None:
         left = np.subtract(1, np.minimum(saved, 1.0, out=saved), out=saved)
@@ -386,7 +342,7 @@ def _saved_share(scene: Scene, change: Change) -> tuple[F64, bool]:
     """Return which share of each instruction's host time a change of named causes or of launches saves."""
     whole: I64 = scene.replay.until - scene.replay.since
     if change.target == "launches":
-        spent = np.where(_launching(scene, change), scene.host_times.calls(), 0)
+        spent = np.where(_launching(scene, change), scene.host_times.on(*LAUNCHING), 0)
     elif change.name == _PAUSE:
         spent = scene.host_times.pauses()
     elif change.name == _LAUNCHES:
@@ -405,24 +361,37 @@ def _scale(values: I64, factor: float | F64, chosen: Mask | None = None) -> I64:
     return scaled if chosen is None else np.where(chosen, scaled, values)
 
 
-def _host(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    return program.with_columns(host_ns=_scale(program.host_ns, change.factor)), True
-
-
-def _latency(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    launched = program.launch_ns != NEVER
-    return program.with_columns(launch_ns=_scale(program.launch_ns, change.factor, launched)), bool(launched.any())
-
-
-def _durations(scene: Scene, program: Program, chosen: Mask, factor: float) -> tuple[Program, bool]:
+def _change(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
+    """Return the program with one change, and whether it found something to change."""
+    replay, factor = scene.replay, change.factor
+    if change.target == "host":
+        return program.with_columns(host_ns=_scale(program.host_ns, factor)), True
+    if change.target == "latency":
+        launched = program.launch_ns != NEVER
+        return program.with_columns(launch_ns=_scale(program.launch_ns, factor, launched)), bool(launched.any())
+    if change.target == "launches":  # all host time since the launch before, but for what launching has no part in
+        chosen = _launching(scene, change)
+        whole = np.maximum(replay.until - replay.since, 1)
+        part = 1 - (1 - factor) * (1 - np.minimum(scene.host_times.kept() / whole, 1.0))
+        return program.with_columns(host_ns=_scale(program.host_ns, part, chosen)), bool(chosen.any())
+    if change.target == "sync":  # the host goes on where it waited
+        waited, found = program.waited_ns.copy(), False
+        for point in scene.study.points:
+            if change.name is None or any(fnmatchcase(name, change.name) for name in sync_names(point)):
+                waited[replay.sync[point.calls]] = NEVER
+                found = True
+        return program.with_columns(waited_ns=waited), found
+    if change.target == "overlap":  # communication and the rest: neither waits for the other's end
+        is_comm = scene.work == Work.COMMUNICATION
+        across = (replay.awaited >= 0) & (is_comm != is_comm[replay.awaited])
+        other = program.other_ns.copy()
+        other[replay.task[across]] = NEVER
+        return program.with_columns(other_ns=other), bool(across.any())
+    chosen = _matching(scene, change.name or "*") if change.target == "op" else scene.work == _WORK[change.target]
     dur = program.dur_ns.astype(np.int64)
-    at = scene.replay.task[chosen]
+    at = replay.task[chosen]
     dur[at] = _scale(dur[at], factor)
     return program.with_columns(dur_ns=dur), bool(len(at))
-
-
-def _work(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    return _durations(scene, program, scene.work == _WORK[change.target], change.factor)
 
 
 def _matching(scene: Scene, pattern: str) -> Mask:
@@ -456,55 +425,8 @@ def is_all_communication(scene: Scene, pattern: str) -> bool:
     return bool(np.array_equal(_matching(scene, pattern), scene.work == Work.COMMUNICATION))
 
 
-def _operator(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    return _durations(scene, program, _matching(scene, change.name or "*"), change.factor)
-
-
-def _launches(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    """Scale all host time since the launch before, but for what has nothing to do with launching."""
-    chosen = _launching(scene, change)
-    whole = np.maximum(scene.replay.until - scene.replay.since, 1)
-    factor = 1 - (1 - change.factor) * (1 - np.minimum(scene.host_times.kept() / whole, 1.0))
-    return program.with_columns(host_ns=_scale(program.host_ns, factor, chosen)), bool(chosen.any())
-
-
 def _launching(scene: Scene, change: Change) -> Mask:
     """True for the instructions that launch kernels of the types meant."""
     chosen = np.zeros(len(scene.replay.since), np.bool_)
     chosen[scene.replay.task[_matching(scene, change.name or "*") & (scene.work == Work.COMPUTE)]] = True
     return chosen
-
-
-def _sync(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    """Let the host go on where it waited."""
-    waited = program.waited_ns.copy()
-    found = False
-    for point in scene.study.points:
-        if change.name is None or any(fnmatchcase(name, change.name) for name in sync_names(point)):
-            waited[scene.replay.sync[point.calls]] = NEVER
-            found = True
-    return program.with_columns(waited_ns=waited), found
-
-
-def _overlap(scene: Scene, program: Program, change: Change) -> tuple[Program, bool]:
-    """Let communication and the rest run beside each other: neither waits for the other's end."""
-    replay = scene.replay
-    is_comm = scene.work == Work.COMMUNICATION
-    waiting = replay.awaited >= 0
-    across = waiting & (is_comm != is_comm[replay.awaited])
-    other = program.other_ns.copy()
-    other[replay.task[across]] = NEVER
-    return program.with_columns(other_ns=other), bool(across.any())
-
-
-_CHANGES: Final[dict[str, Callable[[Scene, Program, Change], tuple[Program, bool]]]] = {
-    "host": _host,
-    "latency": _latency,
-    "compute": _work,
-    "comm": _work,
-    "copies": _work,
-    "op": _operator,
-    "launches": _launches,
-    "sync": _sync,
-    "overlap": _overlap,
-}
