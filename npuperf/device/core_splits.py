@@ -19,10 +19,9 @@ from npuperf.base.messages import say
 from npuperf.device.cores import blocks
 from npuperf.device.cores_over_time import Contended, Sweep
 from npuperf.device.host_events import NONE
-from npuperf.device.maxplus import NEVER, Program
+from npuperf.device.maxplus import NEVER, Program, Times
 from npuperf.device.order import is_event_wait, previous_same, records_events
 from npuperf.device.partition import Launches
-from npuperf.device.replay import TaskTimes
 from npuperf.device.whatif import Scene, gains_of, saved
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import SMALL, Intervals, narrow
@@ -383,7 +382,7 @@ def _excerpt(bench: Bench) -> Bench:
     part = replace(
         replay,
         program=replay.program.part(slice(until)),
-        base=TaskTimes(replay.base.start[:count], replay.base.end[:count]),
+        base=Times(replay.base.start[:count], replay.base.end[:count]),
         **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
     )
     shorter = replace(

@@ -89,7 +89,7 @@ class Program(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """When each instruction's device task started and ended (ns)."""
+    """When the device tasks of instructions, or those asked for, started and ended (ns)."""
 
     start: I64
     end: I64
@@ -114,8 +114,26 @@ def run(program: Program, only: I32 | I64 | None = None) -> Times:
     ``only``: the instructions whose times are asked for, each once; theirs are returned in this order.
     """
     state = program.initial.astype(np.int64)
-    if _library():
-        return _run_compiled(program, state, only)
+    if library := _library():
+        columns = (_Column * len(_COLUMNS))()
+        for place, name in enumerate(_COLUMNS):
+            column = getattr(program, name)
+            columns[place] = _Column(column.ctypes.data, column.strides[0], column.itemsize)
+        wanted = None
+        if only is not None:
+            wanted = np.full(len(program), -1, np.int32)
+            wanted[only] = np.arange(len(only), dtype=np.int32)
+        times = Times(*np.empty((2, len(program) if only is None else len(only)), np.int64))
+        library.maxplus_run(
+            columns,
+            len(program),
+            state.ctypes.data,
+            len(state),
+            None if wanted is None else wanted.ctypes.data,
+            times.start.ctypes.data,
+            times.end.ctypes.data,
+        )
+        return times
     times = Times(*np.empty((2, len(program)), np.int64))
     for begin in range(0, len(program), _PORTION):
         part = slice(begin, begin + _PORTION)
@@ -134,23 +152,6 @@ def compiled_source() -> str:
 def _library() -> Any:
     library, layout = load_library(LIBRARY, _FUNCTIONS), ctypes.sizeof(_Column) * 100 + len(_COLUMNS) - NEVER
     return library if library and library.maxplus_layout() == layout else None
-
-
-def _run_compiled(program: Program, state: I64, only: I32 | I64 | None) -> Times:
-    """Execute a program from a state, which it changes."""
-    columns = (_Column * len(_COLUMNS))(*(_column(getattr(program, name)) for name in _COLUMNS))
-    place = None
-    if only is not None:
-        place = np.full(len(program), -1, np.int32)
-        place[only] = np.arange(len(only), dtype=np.int32)
-    times = Times(*np.empty((2, len(program) if only is None else len(only)), np.int64))
-    wanted = (None if place is None else place.ctypes.data, times.start.ctypes.data, times.end.ctypes.data)
-    _library().maxplus_run(columns, len(program), state.ctypes.data, len(state), *wanted)
-    return times
-
-
-def _column(column: I32 | I64) -> _Column:
-    return _Column(column.ctypes.data, column.strides[0], column.itemsize)
 
 
 def _run_blocks(program: Program, initial: I64) -> tuple[Times, I64]:

@@ -9,6 +9,7 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -50,13 +51,6 @@ _Column = TypeVar("_Column", I32, I64)
 _DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
 
 
-class TaskTimes(Struct, frozen=True):
-    """When each active task starts and ends (device clock, ns)."""
-
-    start: I64
-    end: I64
-
-
 class Replay(Struct, frozen=True):
     """The program, and where each measured thing is in it.
 
@@ -72,7 +66,7 @@ class Replay(Struct, frozen=True):
     """
 
     program: Program
-    base: TaskTimes
+    base: Times
     active: I64
     awaited: I32
     task: I64
@@ -99,12 +93,7 @@ class Replay(Struct, frozen=True):
         if not len(windows):
             return windows.start
         start, end = tasks.start[self.active], tasks.end[self.active]
-        by_end = np.argsort(end, kind="stable")
-        border = np.concatenate([windows.start, windows.end])
-        i = np.minimum(np.searchsorted(start, border), len(start) - 1)
-        j = by_end[np.minimum(np.searchsorted(end[by_end], border), len(end) - 1)]
-        begin, stop = np.split(np.where(start[i] == border, self.base.start[i], self.base.end[j]), 2)
-        return np.asarray(stop - begin)
+        return _between(windows, start, end, np.argsort(end, kind="stable"))(self.base)
 
     def fixed(self, program: Program) -> Program:
         """Return a program in which loose tasks start when they did, whatever ends before them."""
@@ -130,12 +119,15 @@ class Replay(Struct, frozen=True):
         changed["gap_ns"][first] = 0
         return program.with_columns(**changed)
 
-    def times(self, program: Program) -> TaskTimes:
+    def times(self, program: Program) -> Times:
         """Run a changed program; return start and end of the active tasks, by their order."""
         return _on_clock(run(program, self.task), self.origin)
 
     def length(self, program: Program, first: int, last: int) -> int:
-        """Run a changed program; return the length of one window as :func:`window_length` does, ns."""
+        """Run a changed program; return the length of a window from task ``first`` to the start of task ``last``, ns.
+
+        One past the last task stands for the end of everything.
+        """
         if last <= first:
             return 0
         if last == len(self.task):
@@ -143,10 +135,6 @@ class Replay(Struct, frozen=True):
             return int(done.end.max() - done.start[first])
         begin, end = run(program, self.task[[first, last]]).start
         return int(end - begin)
-
-    def usable(self, thresholds: Thresholds) -> bool:
-        """Tell whether modelled figures may be given."""
-        return self.refusal(thresholds) is None
 
     def refusal(self, thresholds: Thresholds, *, host: bool = True) -> Message | None:
         """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
@@ -161,20 +149,28 @@ class Replay(Struct, frozen=True):
         return None
 
 
-def _on_clock(done: Times, origin: int) -> TaskTimes:
-    """Take the tasks' own times, which count from ``origin``, over onto the device's clock."""
+def _on_clock(done: Times, origin: int) -> Times:
+    """Take the tasks' own times, which count from ``origin``, over onto the device's clock, in place."""
     for times in (done.start, done.end):
         times += origin
-    return TaskTimes(done.start, done.end)
+    return done
 
 
-def window_length(times: TaskTimes, first: I64, last: I64) -> I64:
-    """Return the lengths of windows that begin with task ``first`` and end where task ``last`` starts, ns.
+def _between(windows: Intervals, start: I64, end: I64, by_end: I64) -> Callable[[Times], I64]:
+    """Return what tells how long windows are in other times of some tasks: between those that start or end there.
 
-    One past the last task stands for the end of everything.
+    ``start`` and ``end``: of the tasks as the windows have them, by start; ``by_end``: the tasks ordered by their end.
     """
-    border = np.append(times.start, times.end.max())
-    return np.where(last > first, border[last] - border[first], 0)
+    border, ends = np.concatenate([windows.start, windows.end]), end[by_end]
+    i = np.minimum(np.searchsorted(start, border), len(start) - 1)
+    j = by_end[np.minimum(np.searchsorted(ends, border), len(ends) - 1)]
+    starts = start[i] == border
+
+    def length(times: Times) -> I64:
+        begin, stop = np.split(np.where(starts, times.start[i], times.end[j]).astype(np.int64), 2)
+        return np.asarray(stop - begin)
+
+    return length
 
 
 def build_replay(
@@ -213,10 +209,9 @@ def build_replay(
     )
     waits = sync_arms(syncs, drained, sync, end, stream, task, to_host)
     registers = give_registers(device.awaited, placed)
-    rows = _Rows(chain.threads, len(streams), int(registers.max(initial=NONE)) + 1)
     span, dur = (int(start.min()), int(end.max())), end - start
     del start, end, key, drained, placed
-    program = _assemble(order, chain, device, waits, registers, stream, dur, rows)
+    program = _assemble(order, chain, device, waits, registers, stream, len(streams), dur)
     since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
     awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained_ns
     del stream, dur, order, chain, device, waits, registers
@@ -249,16 +244,26 @@ def _assemble(
     waits: SyncArms,
     registers: I32,
     stream: I64,
+    streams: int,
     dur: I64,
-    rows: _Rows,
 ) -> Program:
-    """Put all arms into one program, in the order of execution."""
+    """Put all arms into one program, in the order of execution.
+
+    Its state: threads, streams, registers, a clock that stands at 0, a row that nobody reads.
+    """
+    registers_at = chain.threads + streams
+    fixed = registers_at + int(registers.max(initial=NONE)) + 1
+    trash = fixed + 1
+    kind = np.int16 if trash < 1 << 15 else np.int32  # numbers of rows in little memory
     count, launched, at_sync = len(order.task), order.thread >= 0, np.flatnonzero(order.sync >= 0)
     of_sync = order.sync[at_sync]
 
     def of_tasks(values: _Column, default: int) -> _Column:
         """Lay values of tasks out by the order's numbers; where there is none it is the last, the default."""
         return np.append(values, values.dtype.type(default)).take(order.task, mode="wrap")
+
+    def rows(numbers: I32 | I64) -> I32:
+        return _once(cast(I32, numbers.astype(kind, copy=False)))
 
     def of_syncs(values: I64, default: int, kind: type = np.int64) -> I64:
         """Lay values of the syncs out, which are few."""
@@ -268,29 +273,29 @@ def _assemble(
 
     waiting = device.awaited >= 0
     kept = np.where(waiting, registers[device.awaited], NONE)
-    other = np.where(kept >= 0, rows.register(0) + kept, rows.stream(0) + stream[device.awaited])
-    save = np.where(registers >= 0, rows.register(0) + registers, rows.trash)
-    initial = np.full(rows.total, LONG_AGO, np.int64)
-    initial[: rows.threads] = chain.begin
-    initial[rows.fixed] = 0
+    other = np.where(kept >= 0, registers_at + kept, chain.threads + stream[device.awaited])
+    save = np.where(registers >= 0, registers_at + registers, trash)
+    initial = np.full(trash + 1, LONG_AGO, np.int64)
+    initial[: chain.threads] = chain.begin
+    initial[fixed] = 0
     host_ns = chain.host_ns.copy()
     host_ns[at_sync] += waits.own_ns[of_sync]
     durations: I64 = of_tasks(dur, 0)
     return Program(
-        pred=rows.column(np.where(launched, chain.pred, rows.trash)),
+        pred=rows(np.where(launched, chain.pred, trash)),
         host_ns=narrow(host_ns, SIGNED),
-        waited=rows.column(of_syncs(rows.stream(0) + waits.stream, rows.trash, rows.kind)),
+        waited=rows(of_syncs(chain.threads + waits.stream, trash, kind)),
         waited_ns=_once(narrow(of_syncs(waits.back_ns, NEVER), SIGNED)),
-        host=rows.column(np.where(launched, chain.own, rows.trash)),
+        host=rows(np.where(launched, chain.own, trash)),
         launch_ns=of_tasks(device.launch_ns, NEVER),
-        stream=of_tasks(rows.column(rows.stream(0) + stream), rows.trash),
+        stream=of_tasks(rows(chain.threads + stream), trash),
         gap_ns=of_tasks(device.gap_ns, NEVER),
-        other=of_tasks(rows.column(np.where(waiting, other, rows.fixed)), rows.trash),
+        other=of_tasks(rows(np.where(waiting, other, fixed)), trash),
         other_ns=_once(of_tasks(device.other_ns, NEVER)),
         extra_ns=_once(of_tasks(device.extra_ns, 0)),
         dur_ns=narrow(durations, SIGNED),
         overlap_ns=_once(of_tasks(device.overlap_ns, NEVER)),
-        save=_once(of_tasks(rows.column(save), rows.trash)),
+        save=_once(of_tasks(rows(save), trash)),
         initial=initial,
     )
 
@@ -298,41 +303,6 @@ def _assemble(
 def _once(column: _Column) -> _Column:
     """Return a column of one value only as that value, repeated; it takes no memory and cannot be written to."""
     return np.broadcast_to(column[:1], column.shape) if bool((column == column[:1]).all()) else column
-
-
-class _Rows(Struct, frozen=True):
-    """Layout of the state: threads, streams, registers, a clock that stands at 0, a row that nobody reads."""
-
-    threads: int
-    streams: int
-    registers: int
-
-    def stream(self, i: int) -> int:
-        return self.threads + i
-
-    def register(self, i: int) -> int:
-        return self.threads + self.streams + i
-
-    @property
-    def kind(self) -> type:
-        """The type in which numbers of rows take little memory."""
-        return np.int16 if self.total <= 1 << 15 else np.int32
-
-    def column(self, numbers: I32 | I64) -> I32:
-        """Return numbers of rows in little memory, once if all are alike."""
-        return _once(cast(I32, numbers.astype(self.kind, copy=False)))
-
-    @property
-    def fixed(self) -> int:
-        return self.threads + self.streams + self.registers
-
-    @property
-    def trash(self) -> int:
-        return self.fixed + 1
-
-    @property
-    def total(self) -> int:
-        return self.fixed + 2
 
 
 def _parts_of_collectives(tasks: Tasks) -> Mask:
@@ -362,8 +332,8 @@ class Elasticities(Struct, frozen=True):
     """
 
     by_end: I64
-    base: TaskTimes
-    earlier: dict[str, TaskTimes]
+    base: Times
+    earlier: dict[str, Times]
 
     @classmethod
     def of(cls, replay: Replay, work: U8) -> Elasticities:
@@ -381,18 +351,8 @@ class Elasticities(Struct, frozen=True):
 
     def of_windows(self, windows: Intervals) -> list[Elasticity]:
         """Return the elasticities of windows whose borders are starts or ends of tasks."""
-        borders = np.concatenate([windows.start, windows.end])
-        starts, ends = self.base.start, self.base.end[self.by_end]
-        i = np.minimum(np.searchsorted(starts, borders), len(starts) - 1)
-        j = self.by_end[np.minimum(np.searchsorted(ends, borders), len(ends) - 1)]
-
-        def between(times: TaskTimes) -> I64:
-            """Return for each window the time between its borders: of the tasks that start or end there."""
-            begin, end = np.split(np.where(starts[i] == borders, times.start[i], times.end[j]).astype(np.int64), 2)
-            return np.asarray(end - begin)
-
-        length = between(self.base)
-        sums = {}
+        between = _between(windows, self.base.start, self.base.end, self.by_end)
+        length, sums = between(self.base), {}
         for name, times in self.earlier.items():
             shorter = between(times)
             sums[name] = np.where(length > 0, shorter / np.maximum(length, 1) / STEP, 0.0).tolist()
@@ -402,9 +362,9 @@ class Elasticities(Struct, frozen=True):
         ]
 
 
-def _earlier(base: TaskTimes, faster: TaskTimes) -> TaskTimes:
+def _earlier(base: Times, faster: Times) -> Times:
     """Return by how much earlier everything starts and ends in a faster run, ns."""
     if faster is base:
         nothing = np.broadcast_to(np.int64(0), len(base.start))
-        return TaskTimes(nothing, nothing)
-    return TaskTimes(narrow(base.start - faster.start), narrow(base.end - faster.end))
+        return Times(nothing, nothing)
+    return Times(narrow(base.start - faster.start), narrow(base.end - faster.end))

@@ -181,7 +181,7 @@ class Study(Struct, frozen=True):
             blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
             sections=find_sections(tasks, host, nesting),
             replay=replay,
-            usable=replay is not None and replay.usable(thresholds),
+            usable=replay is not None and replay.refusal(thresholds) is None,
             pause_ns=thresholds.pause_ns,
         )
 

@@ -25,8 +25,8 @@ from npuperf.base.messages import say, series
 from npuperf.base.units import forms
 from npuperf.device.blame import blame_intervals, event_causes
 from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
-from npuperf.device.maxplus import NEVER, Program
-from npuperf.device.replay import Replay, TaskTimes, window_length
+from npuperf.device.maxplus import NEVER, Program, Times
+from npuperf.device.replay import Replay
 from npuperf.device.study import Study
 from npuperf.device.syncs import sync_names
 from npuperf.model.groups import numbered
@@ -297,11 +297,12 @@ def _replayed(scene: Scene, program: Program) -> int:
     return scene.replay.length(program, scene.first, scene.last)
 
 
-def _length(times: TaskTimes, first: int, last: int, ending: I64) -> int:
+def _length(times: Times, first: int, last: int, ending: I64) -> int:
     """Return the length of the window of a scene, ns."""
     if len(ending):
         return int(times.end[ending].max() - times.start[first])
-    return int(window_length(times, np.array([first]), np.array([last]))[0])
+    stop = times.start[last] if last < len(times.start) else times.end.max()
+    return int(stop - times.start[first]) if last > first else 0
 
 
 def with_communication(scene: Scene, expression: str, part: float) -> str:

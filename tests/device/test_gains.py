@@ -17,7 +17,7 @@ from test_replay import hosts, kernels
 from npuperf.advise import load_thresholds
 from npuperf.device import whatif
 from npuperf.device.host_events import CAUSES
-from npuperf.device.replay import TaskTimes
+from npuperf.device.maxplus import Times
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.result import Result
@@ -94,7 +94,7 @@ def test_the_lower_end_is_less_what_the_replay_misses(tmp_path: Path) -> None:
         5_000,
     )
     late = np.where(np.arange(20) >= 11, 3 * US, 0)
-    base = TaskTimes(study.replay.base.start + late, study.replay.base.end + late)
+    base = Times(study.replay.base.start + late, study.replay.base.end + late)
     wrong = structs.replace(study.replay, base=base)
     held = wrong.held_against(study.profile.tasks, study.steps)
     assert held.error == pytest.approx(3 * US / study.steps.total())
@@ -112,7 +112,7 @@ def test_errors_of_steps_do_not_cancel(tmp_path: Path) -> None:
     study = Study.of(reading.profiles[0], LIMITS)
     assert study.replay is not None
     late = np.where(np.arange(30) == 10, 4 * US, 0)
-    wrong = structs.replace(study.replay, base=TaskTimes(study.replay.base.start + late, study.replay.base.end + late))
+    wrong = structs.replace(study.replay, base=Times(study.replay.base.start + late, study.replay.base.end + late))
     span = study.judged
     assert wrong.held_against(study.profile.tasks, study.steps).error == pytest.approx(8 * US / (span[1] - span[0]))
     assert Scene.of(study, wrong, span).error == 8 * US
