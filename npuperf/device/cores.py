@@ -76,6 +76,12 @@ class Blocks(Struct, frozen=True):
     cube: I64
     vector: I64
 
+    @property
+    def unknown(self) -> Mask:
+        """True where the blocks on a side that a kernel uses are not recorded, or those of both sides."""
+        unknown: Mask = (self.cube < 0) | (self.vector < 0) | ((self.cube == 0) & (self.vector == 0))
+        return unknown
+
 
 def blocks(tasks: Tasks) -> Blocks:
     """Return how many blocks each kernel runs on cube and on vector cores."""

@@ -98,7 +98,7 @@ def check_limit(profile: DeviceProfile, limit: Expectation, cores: Cores) -> Che
     mine = _meant(tasks, limit) & on_cores(tasks) & (tasks.work != Work.CONTROL)
     used = blocks(tasks)
     over = mine & ((used.cube > limit.cube) | (used.vector > limit.vector))
-    unknown = mine & ((used.cube < 0) | (used.vector < 0) | ((used.cube == 0) & (used.vector == 0)))
+    unknown = mine & used.unknown
     groups: dict[tuple[int, int, int, int, int], list[int]] = {}
     for i in np.flatnonzero(over).tolist():
         key = (int(tasks.stream[i]), int(tasks.type.codes[i]), int(tasks.core.codes[i]))

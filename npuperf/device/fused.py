@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.base.messages import Message, chain, ns, say, series
-from npuperf.device.sequences import launch_blocks, launch_cores
+from npuperf.device.superkernel import launch_blocks, launch_cores
 from npuperf.model.comparison import Compared, Outcome
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
