@@ -101,37 +101,75 @@ class Condition(Struct, frozen=True):
 def parse_gate(text: str, document: type) -> Condition:
     """Read a gate for documents of a type. Raises UsageError: a misspelt gate never passes."""
     known = metrics_of(document)
-    found = _FORM.fullmatch(_narrow(text)) if len(text) <= _LONGEST else None
+    # Of many blanks outside of quotes, each could belong to any of several places.
+    narrow = (part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(_IN_QUOTES.split(text)))
+    found = _FORM.fullmatch("".join(narrow)) if len(text) <= _LONGEST else None
     if found is None or bool(found["opened"]) != bool(found["closed"]):
         hint = say("METRIC>LIMIT, e.g. {examples}; the gate fails if the condition holds",
                    examples=_examples(known.values()))  # fmt: skip
         _refuse(text, say("cannot be read"), hint)
     metric = known.get(found["metric"].lower())
     if metric is None:
-        _refuse(text, say("no such metric"), _near(found["metric"], [*known], say("known: {names}", names=_all(known))))
-    limit = _limit(text, metric, found)
+        listed = say("known: {names}", names=", ".join(map(form_of, known.values())))
+        _refuse(text, say("no such metric"), _near(found["metric"], [*known], listed))
+
+    given, word, limit, floor, relative, share = found["sign"], None, 0.0, 0.0, False, False
+    if given is not None and found["word"] is not None:
+        word = found["word"].lower()
+        if not metric.words:
+            _refuse(text, say("{word} is no number", word=word), _needed(metric))
+        if word not in metric.words:
+            listed = say("known: {names}", names=series(metric.words))
+            _refuse(text, say("no such limit"), _near(word, metric.words, listed))
+    elif given is not None:
+        if metric.expects:
+            _refuse(text, say("its limit is a word"), say("known: {names}", names=series(metric.words)))
+        relative, unit = found["change"] is not None, (found["unit"] or "").lower()
+        share = relative and unit == "%" and metric.unit != "percent"
+        limit = float(found["limit"]) if share else _scaled(text, metric, found["limit"], unit)
+        if found["floor"] is not None:
+            if not relative:
+                _refuse(
+                    text, say("only a limit against a baseline has a floor"), say("give the limit a sign: +5%,200us")
+                )
+            floor = _scaled(text, metric, found["floor"], (found["floor_unit"] or "").lower())
+        if not isfinite(limit) or not isfinite(floor):
+            _refuse(text, say("the limit is too large"), say("nothing is ever beyond it"))
+        limit = -limit if found["change"] == "-" else limit
+    elif metric.name != "finding":
+        hint = say("METRIC>LIMIT, e.g. {examples}; the gate fails if the condition holds",
+                   examples=_examples([metric]) or f"{form_of(metric)}>5ms")  # fmt: skip
+        _refuse(text, say("it has no limit"), hint)
+    signs: tuple[Sign, ...] = get_args(Sign)
+    argument = _argument(text, metric, found)
+
+    aggregate: Aggregate | None = None
+    if found["aggregate"] is not None:
+        names: tuple[Aggregate, ...] = get_args(Aggregate)
+        aggregate = next((name for name in names if name == found["aggregate"].lower()), None)
+        if aggregate is None:
+            listed = say("known: {names}", names=series(names))
+            _refuse(text, say("no such aggregate"), _near(found["aggregate"], names, listed))
+        if metric.words:
+            _refuse(text, say("{metric} has no value in each step", metric=metric.name),
+                    say("leave out {aggregate}", aggregate=aggregate))  # fmt: skip
     condition = Condition(
         expr=text.strip(),
         metric=metric,
-        sign=_sign(text, metric, found),
-        limit=limit.size,
-        argument=_argument(text, metric, found),
-        aggregate=_aggregate(text, metric, found["aggregate"]),
-        word=limit.word,
-        relative=limit.relative,
-        share=limit.share,
-        floor=limit.floor,
+        sign=">" if given is None else next(sign for sign in signs if sign == given.replace("==", "=")),
+        limit=limit,
+        argument=argument,
+        aggregate=aggregate,
+        word=word,
+        relative=relative,
+        share=share,
+        floor=floor,
         level="warn" if (found["level"] or "").lower() == "warn" else "fail",
         times=int(found["times"] or 1),
         of=None if found["runs"] is None else int(found["runs"]),
     )
     _check(text, condition)
     return condition
-
-
-def _narrow(text: str) -> str:
-    """Return a text with single blanks outside of quotes: of many, each could belong to any of several places."""
-    return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(_IN_QUOTES.split(text)))
 
 
 def check_baseline(conditions: Iterable[Condition], *, given: bool) -> None:
@@ -151,20 +189,15 @@ def spelled(condition: Condition) -> str:
         name = f"{name}:{plain}" if metric.argument == "required" else f"{name}[{plain}]"
     if condition.aggregate is not None:
         name = f"{condition.aggregate}({name})"
-    limit = condition.word or _figure(condition)
+    limit = condition.word
+    if limit is None:
+        size = abs(condition.limit)
+        limit = f"{_plain_number(size)}%" if condition.share else _number(size, metric.unit)
+    sign = "" if not condition.relative else "-" if copysign(1, condition.limit) < 0 else "+"
     floor = f",{_number(condition.floor, metric.unit)}" if condition.floor else ""
     runs = f" for {condition.times} of {condition.of}" if condition.of is not None else ""
     level = "warn: " if condition.level == "warn" else ""
-    return f"{level}{name}{condition.sign}{limit}{floor}{runs}"
-
-
-def _figure(condition: Condition) -> str:
-    """Return a limit that is a number, with its sign where it is a change."""
-    size = abs(condition.limit)
-    text = f"{_plain_number(size)}%" if condition.share else _number(size, condition.metric.unit)
-    if not condition.relative:
-        return text
-    return f"{'-' if copysign(1, condition.limit) < 0 else '+'}{text}"
+    return f"{level}{name}{condition.sign}{sign}{limit}{floor}{runs}"
 
 
 def _number(value: float, unit: MetricUnit) -> str:
@@ -199,10 +232,6 @@ def form_of(metric: Metric) -> str:
     return f"{metric.name}:{what}" if metric.argument == "required" else f"{metric.name}[{what}]"
 
 
-def _all(known: dict[str, Metric]) -> str:
-    return ", ".join(form_of(metric) for metric in known.values())
-
-
 def _needed(metric: Metric) -> Message:
     """Say what a metric's limit has to be."""
     if metric.unit == "percent":
@@ -221,17 +250,6 @@ def _near(name: str, names: Sequence[str], listed: Message) -> Message:
     return chain(say("did you mean {name}?", name=near[0]) if near else None, listed, by=" ")
 
 
-def _sign(text: str, metric: Metric, found: re.Match[str]) -> Sign:
-    given = found["sign"]
-    if given is None:
-        if metric.name != "finding":
-            hint = say("METRIC>LIMIT, e.g. {examples}; the gate fails if the condition holds",
-                       examples=_examples([metric]) or f"{form_of(metric)}>5ms")  # fmt: skip
-            _refuse(text, say("it has no limit"), hint)
-        return ">"
-    return next(sign for sign in get_args(Sign) if sign == given.replace("==", "="))
-
-
 def _argument(text: str, metric: Metric, found: re.Match[str]) -> str | None:
     """Return what a metric is asked about. Raises UsageError where it cannot be, or has to be."""
     given = found["of"] if found["of"] is not None else found["inside"]
@@ -245,64 +263,9 @@ def _argument(text: str, metric: Metric, found: re.Match[str]) -> str | None:
     if argument is not None and metric.arguments is not None:
         known = [*metric.arguments()]
         if argument not in known:
-            listed = say("known: {names}", names=series(known))
-            _refuse(text, say("{metric}: no {name}", metric=metric.name, name=argument),
-                    _near(argument, known, listed))  # fmt: skip
+            why = say("{metric}: no {name}", metric=metric.name, name=argument)
+            _refuse(text, why, _near(argument, known, say("known: {names}", names=series(known))))
     return argument
-
-
-def _aggregate(text: str, metric: Metric, given: str | None) -> Aggregate | None:
-    if given is None:
-        return None
-    names: tuple[Aggregate, ...] = get_args(Aggregate)
-    chosen = next((name for name in names if name == given.lower()), None)
-    if chosen is None:
-        _refuse(text, say("no such aggregate"),
-                _near(given, names, say("known: {names}", names=series(names))))  # fmt: skip
-    if metric.words:
-        _refuse(text, say("{metric} has no value in each step", metric=metric.name),
-                say("leave out {aggregate}", aggregate=chosen))  # fmt: skip
-    return chosen
-
-
-class _Limit(Struct, frozen=True):
-    """What stands after the operator: ``size`` with its sign, or a ``word``."""
-
-    size: float = 0.0
-    word: str | None = None
-    relative: bool = False
-    share: bool = False
-    floor: float = 0.0
-
-
-def _limit(text: str, metric: Metric, found: re.Match[str]) -> _Limit:
-    """Read the limit and the floor. Raises UsageError where they do not fit the metric."""
-    if found["sign"] is None:
-        return _Limit()
-    if found["word"] is not None:
-        return _Limit(word=_word(text, metric, found["word"].lower()))
-    if metric.expects:
-        _refuse(text, say("its limit is a word"), say("known: {names}", names=series(metric.words)))
-    relative, unit = found["change"] is not None, (found["unit"] or "").lower()
-    share = relative and unit == "%" and metric.unit != "percent"
-    size = float(found["limit"]) if share else _scaled(text, metric, found["limit"], unit)
-    floor = 0.0
-    if found["floor"] is not None:
-        if not relative:
-            _refuse(text, say("only a limit against a baseline has a floor"), say("give the limit a sign: +5%,200us"))
-        floor = _scaled(text, metric, found["floor"], (found["floor_unit"] or "").lower())
-    if not isfinite(size) or not isfinite(floor):
-        _refuse(text, say("the limit is too large"), say("nothing is ever beyond it"))
-    return _Limit(-size if found["change"] == "-" else size, None, relative, share, floor)
-
-
-def _word(text: str, metric: Metric, word: str) -> str:
-    if word in metric.words:
-        return word
-    if not metric.words:
-        _refuse(text, say("{word} is no number", word=word), _needed(metric))
-    listed = say("known: {names}", names=series(metric.words))
-    _refuse(text, say("no such limit"), _near(word, metric.words, listed))
 
 
 def _scaled(text: str, metric: Metric, number: str, unit: str) -> float:
@@ -359,12 +322,9 @@ def gates_of(name: str) -> tuple[str, ...]:
         return gates_in(path, read_yaml(path).get(_KEY))
     presets = _presets()
     if name not in presets:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, presets, n=1)
         listed = say("known: {names}; or give the path of a .yaml file", names=series(presets))
-        hint = chain(say("did you mean {name}?", name=near[0]) if near else None, listed, by=" ")
-        raise UsageError(say("--gates {name}: no such preset", name=repr(name[:_MOST])), hint=hint)
+        what = say("--gates {name}: no such preset", name=repr(name[:_MOST]))
+        raise UsageError(what, hint=_near(name, [*presets], listed))
     return presets[name]
 
 
