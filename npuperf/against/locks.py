@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Final, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.against.lock_text import (
     MOST_BYTES,
@@ -55,7 +56,7 @@ Counts = dict[CountKind, dict[str, Values]]
 
 def lock_text(result: Result) -> str:
     """Return the lock of a run. Raises InputError where nothing was counted, or too much for a file."""
-    return _written(result, _lock_of(result))
+    return _text(result, None)
 
 
 def write_lock(result: Result, path: Path, *, force: bool = False, update: bool = False) -> None:
@@ -65,10 +66,37 @@ def write_lock(result: Result, path: Path, *, force: bool = False, update: bool 
     counted, and where it cannot be written.
     """
     check_target(path, force=force, update=update)
-    locked = _lock_of(result)
+    old = None
     if update:
-        locked = _updated(path, result, locked)
-    write_atomically(path, _written(result, locked))
+        with suppress(InputError):  # marks of a merge, most likely
+            old = read_lock(path)
+    write_atomically(path, _text(result, old))
+
+
+def _text(result: Result, old: Locked | None) -> str:
+    """Return the lock of a run, with what the old one says of counts that it accepts, and of kinds that this run lacks.
+
+    An old one that cannot be compared with this run is left behind.
+    """
+    digest = result.digest
+    found = {} if digest is None else counted(digest)
+    if digest is None or not any(found.values()):
+        what = say("{path}: nothing was counted, and a lock with nothing in it holds nothing", path=result.input.path)
+        raise InputError(what, hint=say("record the run with npuperf profile"))
+    counts = {kind: {key: of.locked for key, of in values.items()} for kind, values in found.items()}
+    if old is not None and _incomparable(old, digest, found) is None:
+        for kind, before in old.counts.items():
+            now = found.get(kind)
+            kept = {key: o for key, o in before.items() if now is None or not any(_differs(o, now.get(key, Values())))}
+            counts[kind] = {**counts.get(kind, {}), **kept}
+    locked = Locked(_setup_of(result), digest.devices, bool(digest.steps), digest.keyed_by, _lost_rows(result), counts)
+    text = text_of(locked, {(c.kind, c.key): c.where for c in digest.counts if c.where is not None})
+    length = len(text.encode())
+    if length > MOST_BYTES:
+        what = say("{path}: its lock would have {size}, more than {most}",
+                   path=result.input.path, size=size(length), most=size(MOST_BYTES))  # fmt: skip
+        raise InputError(what, hint=say("lock one rank: --rank 0"))
+    return text
 
 
 def check_target(path: Path, *, force: bool = False, update: bool = False) -> None:
@@ -89,24 +117,13 @@ def check_target(path: Path, *, force: bool = False, update: bool = False) -> No
         raise UsageError(say("--lock {path}: the file exists", path=name), hint=hint)
 
 
-def _lock_of(result: Result) -> Locked:
-    digest = result.digest
-    found = {} if digest is None else counted(digest)
-    if digest is None or not any(found.values()):
-        what = say("{path}: nothing was counted, and a lock with nothing in it holds nothing", path=result.input.path)
-        raise InputError(what, hint=say("record the run with npuperf profile"))
-    counts = {kind: {key: of.locked for key, of in values.items()} for kind, values in found.items()}
-    return Locked(setup_of(result), digest.devices, bool(digest.steps), digest.keyed_by, lost_rows(result), counts)
-
-
-def setup_of(result: Result) -> dict[str, str]:
+def _setup_of(result: Result) -> dict[str, str]:
     """Return what the run was made with, as far as it is known."""
     known = {name: getattr(result.workload, name) for name in SETUP}
     return {name: str(value) for name, value in known.items() if value is not None}
 
 
-def lost_rows(result: Result) -> int:
-    """Return how many rows of the run could not be used."""
+def _lost_rows(result: Result) -> int:
     return sum(lost.rows for lost in result.input.lost)
 
 
@@ -115,77 +132,27 @@ def counted(digest: Digest) -> Counts:
     sums: dict[tuple[CountKind, str], tuple[list[int], list[int] | None]] = {}
     for count in digest.counts:
         name = count.kind, without_halves(count.key)
-        before = sums.get(name)
-        if before is None:
-            sums[name] = count.count, count.bytes
-        else:
-            sums[name] = _sum(before[0], count.count), _sum_or_none(before[1], count.bytes)
+        times, moved = sums.get(name, ([0] * len(count.count), [0] * len(count.count)))
+        more = None if moved is None or count.bytes is None else list(map(add, moved, count.bytes))
+        sums[name] = list(map(add, times, count.count)), more
     told: Counts = {kind: {} for kind in get_args(CountKind) if kind not in digest.uncounted}
-    for (kind, key), (counts, moved) in sums.items():
-        if kind in told and any(counts):
-            told[kind][key] = Values(_different(counts), None if moved is None else _different(moved))
+    for (kind, key), (times, moved) in sums.items():
+        if kind in told and any(times):
+            different = None if moved is None else tuple(sorted(set(moved)))
+            told[kind][key] = Values(tuple(sorted(set(times))), different)
     return told
 
 
-def _sum(one: list[int], other: list[int]) -> list[int]:
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
-def _sum_or_none(one: list[int] | None, other: list[int] | None) -> list[int] | None:
-    return None if one is None or other is None else _sum(one, other)
-
-
-def _different(values: list[int]) -> tuple[int, ...]:
-    return tuple(sorted(set(values)))
-
-
-def _written(result: Result, locked: Locked) -> str:
-    digest = result.digest
-    places = {} if digest is None else {(c.kind, c.key): c.where for c in digest.counts if c.where is not None}
-    text = text_of(locked, places)
-    length = len(text.encode())
-    if length > MOST_BYTES:
-        what = say("{path}: its lock would have {size}, more than {most}",
-                   path=result.input.path, size=size(length), most=size(MOST_BYTES))  # fmt: skip
-        raise InputError(what, hint=say("lock one rank: --rank 0"))
-    return text
-
-
-def _updated(path: Path, result: Result, new: Locked) -> Locked:
-    """Return a new lock with what the old one says of counts that it accepts, and of kinds that this run lacks.
-
-    What cannot be read, or compared with this run, is left behind.
-    """
-    try:
-        old = read_lock(path)
-    except InputError:  # marks of a merge, most likely
-        return new
-    if result.digest is None or incomparable(old, result.digest) is not None:
-        return new
-    found = counted(result.digest)
-    counts: dict[CountKind, dict[str, LockedCount]] = {}
-    for kind in {**old.counts, **new.counts}:
-        before, now = old.counts.get(kind, {}), found.get(kind)
-        counts[kind] = before if now is None else _merged(before, now)
-    return replace(new, counts=counts)
-
-
-def _merged(before: dict[str, LockedCount], now: dict[str, Values]) -> dict[str, LockedCount]:
-    kept = {key: old for key, old in before.items() if not any(differs(old, now.get(key, Values())))}
-    return {**{key: values.locked for key, values in now.items()}, **kept}
-
-
-def differs(old: LockedCount, new: Values) -> tuple[bool, bool]:
+def _differs(old: LockedCount, new: Values) -> tuple[bool, bool]:
     """Tell whether the number of times is another one, and the number of bytes."""
     moved = old.bytes is not None and new.bytes is not None and not accepts(old.bytes, new.bytes)
     return not accepts(old.count, new.count), moved
 
 
-def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
-    """Say why a run cannot be held against a lock, if so."""
+def _incomparable(locked: Locked, digest: Digest | None, found: Counts) -> Message | None:
+    """Say why a run cannot be held against a lock, if so; ``found``: what the run counted."""
     if not any(locked.counts.values()):
         return say("the lock has nothing in it")
-    found = {} if digest is None else counted(digest)
     if digest is None or not any(found.values()):
         return say("nothing was counted in this run; record it with npuperf profile")
     if digest.devices != locked.devices:
@@ -198,16 +165,11 @@ def incomparable(locked: Locked, digest: Digest | None) -> Message | None:
     if digest.keyed_by != locked.keyed_by:
         return say("the lock tells operators apart by {old}, and this run by {new}; lock it anew",
                    old=locked.keyed_by, new=digest.keyed_by)  # fmt: skip
-    return _without_shapes(locked, found)
-
-
-def _without_shapes(locked: Locked, found: Counts) -> Message | None:
-    """Say that one side alone tells operators apart by their shapes, if so: everything would have changed."""
     for kind, of in COUNTED.items():
         before, now = locked.counts.get(kind), found.get(kind)
         if of.shapes is None or not before or not now:
             continue
-        had, has = ((any("[" in key for key in side)) for side in (before, now))
+        had, has = ((any("[" in key for key in side)) for side in (before, now))  # else everything would have changed
         if had and not has:
             return say("the lock has the shapes of operators, and this run has not: {how}", how=of.shapes)
         if has and not had:
@@ -253,95 +215,66 @@ def check_lock(result: Result, path: Path) -> list[Gate]:
     Raises InputError where the lock cannot be read, or is none.
     """
     locked, name, digest = read_lock(path), f"lock {shown(path)}", result.digest
-    why = incomparable(locked, digest)
+    found = {} if digest is None else counted(digest)
+    why = _incomparable(locked, digest, found)
     if digest is None or why is not None:
         return [Gate(expr=name, status="cannot_tell", value=None, limit=0.0, reason=why)]
-    found = counted(digest)
-    changes = _changes(locked, found, digest)
-    return [
-        _whole(name, path, locked, result, found, changes),
-        *(_untold(name, path, kind) for kind in _untold_kinds(locked, found)),
-        *(_gate(name, change, per_step=locked.per_step) for change in changes[:_NAMED]),
-    ]
-
-
-def _changes(locked: Locked, found: Counts, digest: Digest) -> list[_Change]:
     places = {(count.kind, count.key): count.where for count in digest.counts}
     changes = []
     for kind, before in locked.counts.items():
-        now = found.get(kind)
-        if now is None:
-            continue
-        for key in before | now:
+        now = found.get(kind, {})
+        for key in before | now if kind in found else ():
             old, new = before.get(key, LockedCount(_NEVER)), now.get(key, Values())
-            counts, moved = differs(old, new)
+            counts, moved = _differs(old, new)
             if counts or moved:
                 changes.append(_Change(kind, key, old, new.locked, places.get((kind, key)), counts, moved))
-    return sorted(changes, key=lambda change: change.rank)
-
-
-def _untold_kinds(locked: Locked, found: Counts) -> list[CountKind]:
-    """Return the kinds of which the lock says something, if only that there is none, and this run nothing."""
-    return sorted(locked.counts.keys() - found.keys())
+    changes.sort(key=lambda change: change.rank)
+    gates = [_whole(name, path, locked, result, found, changes)]
+    for kind in sorted(locked.counts.keys() - found.keys()):  # of which the lock says something, if only that none is
+        why = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
+                  things=COUNTED[kind].things, how=COUNTED[kind].recorded, path=shown(path))  # fmt: skip
+        gates.append(Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=why))
+    return gates + [_gate(name, change, per_step=locked.per_step) for change in changes[:_NAMED]]
 
 
 def _whole(name: str, path: Path, locked: Locked, result: Result, found: Counts, changes: list[_Change]) -> Gate:
     """Return the gate of the whole lock, whose value is the number of changes."""
-    held = sum(len(before | found[kind]) for kind, before in locked.counts.items() if kind in found)
-    doubt = _doubt(locked, result, found)
-    status: Status = "fail" if changes else "cannot_tell" if doubt is not None else "pass"
-    if changes:
-        told = say_n("{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
-                     "{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
-                     len(changes), held=held, path=shown(path))  # fmt: skip
-    else:
-        told = say_n("{n} count is as locked", "{n} counts are as locked", held)
-    more = len(changes) > _NAMED
-    reason = chain(
-        told,
-        say("the {n} largest changes follow", n=_NAMED) if more else None,
-        doubt,
-        _other_setup(locked, setup_of(result)),
-        _not_locked(locked, found) if not changes else None,
-    )
-    value = float(len(changes)) if status != "cannot_tell" else None
-    return Gate(expr=name, status=status, value=value, limit=0.0, reason=reason)
-
-
-def _doubt(locked: Locked, result: Result, found: Counts) -> Message | None:
-    """Say why counts that are as locked may be too low, or are not all there."""
-    lost = lost_rows(result)
-    if lost > locked.lost:
-        return say_n("{n} row of this run could not be used, so that there may be more",
-                     "{n} rows of this run could not be used, so that there may be more", lost)  # fmt: skip
+    # Why counts that are as locked may be too low, or are not all there.
+    doubt, lost = None, _lost_rows(result)
     untold = [
         key
         for kind, before in locked.counts.items()
         for key, old in before.items()
         if old.bytes is not None and kind in found and found[kind].get(key, Values()).bytes is None
     ]
-    if untold:
-        return say("bytes are locked that this run does not tell: {keys}", keys=series(untold[:3]))
-    return None
-
-
-def _other_setup(locked: Locked, now: dict[str, str]) -> Message | None:
-    different = [name for name in SETUP if name in now and locked.setup.get(name, now[name]) != now[name]]
-    if not different:
-        return None
-    told = [say("{what} {new}, locked: {old}", what=n, new=now[n], old=locked.setup[n]) for n in different]
-    return say("the set-up is another one: {differences}", differences=series(told))
-
-
-def _not_locked(locked: Locked, found: Counts) -> Message | None:
+    if lost > locked.lost:
+        doubt = say_n("{n} row of this run could not be used, so that there may be more",
+                      "{n} rows of this run could not be used, so that there may be more", lost)  # fmt: skip
+    elif untold:
+        doubt = say("bytes are locked that this run does not tell: {keys}", keys=series(untold[:3]))
+    now = _setup_of(result)
+    setup = [
+        say("{what} {new}, locked: {old}", what=what, new=now[what], old=locked.setup[what])
+        for what in SETUP
+        if what in now and locked.setup.get(what, now[what]) != now[what]
+    ]
     kinds = [COUNTED[kind].things for kind in found if kind not in locked.counts and found[kind]]
-    return say("not locked: {kinds}", kinds=series(kinds)) if kinds else None
-
-
-def _untold(name: str, path: Path, kind: CountKind) -> Gate:
-    reason = say("{things} are locked, and not told by this run: {how}; --lock {path} --force locks without them",
-                 things=COUNTED[kind].things, how=COUNTED[kind].recorded, path=shown(path))  # fmt: skip
-    return Gate(expr=f"{name}: {kind}", status="cannot_tell", value=None, limit=None, reason=reason)
+    held = sum(len(before | found[kind]) for kind, before in locked.counts.items() if kind in found)
+    told = say_n("{n} count is as locked", "{n} counts are as locked", held)
+    if changes:
+        told = say_n("{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
+                     "{n} of {held} counts changed; if that is meant, --update-lock {path} accepts it",
+                     len(changes), held=held, path=shown(path))  # fmt: skip
+    reason = chain(
+        told,
+        say("the {n} largest changes follow", n=_NAMED) if len(changes) > _NAMED else None,
+        doubt,
+        say("the set-up is another one: {differences}", differences=series(setup)) if setup else None,
+        say("not locked: {kinds}", kinds=series(kinds)) if kinds and not changes else None,
+    )
+    status: Status = "fail" if changes else "cannot_tell" if doubt is not None else "pass"
+    value = float(len(changes)) if status != "cannot_tell" else None
+    return Gate(expr=name, status=status, value=value, limit=0.0, reason=reason)
 
 
 def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
