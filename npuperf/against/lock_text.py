@@ -122,26 +122,19 @@ def text_of(locked: Locked, where: Mapping[tuple[CountKind, str], str]) -> str:
     for kind, counts in sorted(locked.counts.items()):
         lines.append(f"  {kind}:" if counts else f"  {kind}: {{}}")
         for key, count in sorted(counts.items()):
-            place = where.get((kind, key))
-            lines.append(_line(key, count) + (f"  # {for_yaml_comment(_without_number(place))}" if place else ""))
+            place, name, value = where.get((kind, key)), for_yaml(key), _listed(count.count)
+            if count.bytes is not None:
+                value = f"{{count: {value}, bytes: {_listed(count.bytes)}}}"
+            line = f"    {name}: {value}" if len(name) <= _PLAIN_KEY else f"    ? {name}\n    : {value}"
+            if place:  # without numbers of lines, which move with every edit above, and the outer folders
+                short = _WORD.sub(lambda word: "/".join(word[0].split("/")[-2:]), _LINE_NUMBER.sub("", place))
+                line += f"  # {for_yaml_comment(short)}"
+            lines.append(line)
     return _HEADER + "".join(f"{line}\n" for line in lines)
-
-
-def _line(key: str, count: LockedCount) -> str:
-    value = _listed(count.count)
-    if count.bytes is not None:
-        value = f"{{count: {value}, bytes: {_listed(count.bytes)}}}"
-    name = for_yaml(key)
-    return f"    {name}: {value}" if len(name) <= _PLAIN_KEY else f"    ? {name}\n    : {value}"
 
 
 def _listed(spans: Spans) -> str:
     return spelled_spans(spans) if len(spans) == 1 else f"[{spelled_spans(spans)}]"
-
-
-def _without_number(place: str) -> str:
-    """Return code lines without their numbers, which move with every edit above, and the outer folders."""
-    return _WORD.sub(lambda word: "/".join(word[0].split("/")[-2:]), _LINE_NUMBER.sub("", place))
 
 
 def is_lock(path: Path) -> bool:
@@ -169,44 +162,35 @@ def read_lock(path: Path) -> Locked:
         found = convert(without_halves(note), _Note)
     except ValidationError as error:
         raise _refused(path, say("{error}", error=str(error))) from error
-    counts = {
-        kind: {key: _count(path, f"{kind}: {_shown(key)}", value) for key, value in of.items()}
-        for kind, of in found.counts.items()
-    }
+    counts: dict[CountKind, dict[str, LockedCount]] = {kind: {} for kind in found.counts}
+    for kind, of in found.counts.items():
+        for key, value in of.items():
+            name = f"{kind}: {_shown(key)}"
+            if isinstance(value, dict) and value.keys() != {"count", "bytes"}:
+                raise _refused(
+                    path, say("{name}: of count and bytes both are to be there, and nothing else", name=name)
+                )
+            both = (value["count"], value["bytes"]) if isinstance(value, dict) else (value,)
+            counts[kind][key] = LockedCount(*(_spans(path, name, one) for one in both))
     return Locked(found.setup, found.devices, found.per == "step", found.keyed_by, found.lost, counts)
-
-
-def _count(path: Path, name: str, value: object) -> LockedCount:
-    if not isinstance(value, dict):
-        return LockedCount(_spans(path, name, value))
-    if value.keys() != {"count", "bytes"}:
-        raise _refused(path, say("{name}: of count and bytes both are to be there, and nothing else", name=name))
-    return LockedCount(_spans(path, name, value["count"]), _spans(path, name, value["bytes"]))
 
 
 def _spans(path: Path, name: str, value: object) -> Spans:
     if value == "any":
         return ANY
-    items = value if isinstance(value, list) else [value]
-    spans = sorted(_span(path, name, item) for item in items)
+    spans = []
+    for item in value if isinstance(value, list) else [value]:
+        low = high = -1
+        if isinstance(item, str) and (given := _RANGE.fullmatch(item)):
+            low, high = int(given[1]), int(given[2])
+        elif isinstance(item, int) and not isinstance(item, bool):
+            low = high = item
+        if not 0 <= low <= high < _MOST:
+            raise _refused(path, say("{name}: {value} is no count", name=name, value=_shown(item)))
+        spans.append((low, high))
     if not spans:
         raise _refused(path, say("{name}: no value; 0 says that it never happens", name=name))
-    return tuple(spans)
-
-
-def _span(path: Path, name: str, value: object) -> tuple[int, int]:
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value)):
-        low, high = int(found[1]), int(found[2])
-        if low <= high < _MOST:
-            return low, high
-    one = _number(path, name, value)
-    return one, one
-
-
-def _number(path: Path, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
-        raise _refused(path, say("{name}: {value} is no count", name=name, value=_shown(value)))
-    return value
+    return tuple(sorted(spans))
 
 
 def _refused(path: Path, why: Message) -> InputError:
