@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from npuperf.base.messages import Message, Parameter, Series, chain, ns, say, say_n, series
 from npuperf.model.comparison import FindingChange
-from npuperf.model.parts import Count, Digest, PartSum
+from npuperf.model.parts import Digest, PartSum
 from npuperf.model.result import Bound, Finding, Result, Severity, TypicalPhase, TypicalStep
 from npuperf.model.thresholds import Thresholds
 
@@ -34,7 +34,12 @@ def aligned(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
 
 def _steps(old: Sequence[Digest], new: Sequence[Digest]) -> Iterator[Message]:
     """Yield the steps that differ, where most steps of both sides are alike; else every step differs."""
-    sides = [_what_steps_run(side) for side in (old, new)]
+    sides: list[list[tuple[int, _Runs]]] = [[], []]  # the number of every step, and its kernels by type
+    for found, digests in zip(sides, (old, new), strict=True):
+        for digest in digests:
+            for place, step in enumerate(digest.steps):
+                counts = ((t.type, t.count[place]) for t in digest.types if place < len(t.count) and t.count[place])
+                found.append((step, frozenset(counts)))
     if not all(sides):
         return
     usual = [Counter(runs for _, runs in side).most_common(1)[0][0] for side in sides]
@@ -54,16 +59,6 @@ def _steps(old: Sequence[Digest], new: Sequence[Digest]) -> Iterator[Message]:
         yield say_n(
             "{n} more step has no like on the other side", "{n} more steps have no like on the other side", more
         )
-
-
-def _what_steps_run(digests: Sequence[Digest]) -> list[tuple[int, _Runs]]:
-    """Return the number of every step, and its kernels by type."""
-    found = []
-    for digest in digests:
-        for place, step in enumerate(digest.steps):
-            counts = ((t.type, t.count[place]) for t in digest.types if place < len(t.count) and t.count[place])
-            found.append((step, frozenset(counts)))
-    return found
 
 
 def _differs(runs: _Runs, usual: _Runs) -> Message:
@@ -135,14 +130,30 @@ def finding_changes(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[
     changes, unchanged = [], 0
     for key in {**before, **after}:
         a, b = before.get(key), after.get(key)
-        if not any(side is not None and side.status == "problem" for side in (a, b)):
+        had, has = (side is not None and side.status == "problem" for side in (a, b))
+        if not had and not has:
             continue
-        change = _change(key, a, b)
-        if change is None:
+        if had and has and a is not None and b is not None and _says(a) == _says(b):
             unchanged += 1
-        else:
-            changes.append(change)
-    return sorted(changes, key=_gravest_first), unchanged
+            continue
+        untold = any(side is not None and side.status == "cannot_tell" for side in (a, b))  # which is not gone
+        change = FindingChange(
+            rule=key[0],
+            rank=key[1],
+            change="changed" if had == has or untold else "added" if has else "removed",
+            old=_said(a, b if had and has else None),
+            new=_said(b, a if had and has else None),
+            old_severity=a.severity if a is not None and had else None,
+            new_severity=b.severity if b is not None and has else None,
+        )
+        changes.append(change)
+
+    def gravest_first(change: FindingChange) -> tuple[int, int, str, int]:
+        severity = min(_ORDER[s] for s in _ORDER if s in (change.old_severity, change.new_severity))
+        kind = ("added", "changed", "removed").index(change.change)
+        return kind, severity, change.rule, change.rank if change.rank is not None else -1
+
+    return sorted(changes, key=gravest_first), unchanged
 
 
 def _side(runs: Sequence[Result], alone: bool) -> dict[_Key, Finding]:
@@ -160,24 +171,6 @@ def _side(runs: Sequence[Result], alone: bool) -> dict[_Key, Finding]:
         votes.update(key for key, finding in mine.items() if finding.status == "problem")
     rare = {key for key, finding in found.items() if finding.status == "problem" and 2 * votes[key] <= len(runs)}
     return {key: finding for key, finding in found.items() if key not in rare}
-
-
-def _change(key: _Key, old: Finding | None, new: Finding | None) -> FindingChange | None:
-    """Return how a finding changed; what cannot be told any more is not gone."""
-    there = [side is not None and side.status == "problem" for side in (old, new)]
-    open_ = [side is not None and side.status == "cannot_tell" for side in (old, new)]
-    if all(there) and old is not None and new is not None and _says(old) == _says(new):
-        return None
-    changed = all(there) or any(open_)
-    return FindingChange(
-        rule=key[0],
-        rank=key[1],
-        change="changed" if changed else "added" if there[1] else "removed",
-        old=_said(old, new if all(there) else None),
-        new=_said(new, old if all(there) else None),
-        old_severity=old.severity if old is not None and there[0] else None,
-        new_severity=new.severity if new is not None and there[1] else None,
-    )
 
 
 def _said(finding: Finding | None, other: Finding | None) -> Message | None:
@@ -217,12 +210,6 @@ def _ids(message: Parameter) -> tuple[object, ...]:
     return ()
 
 
-def _gravest_first(change: FindingChange) -> tuple[int, int, str, int]:
-    kind = {"added": 0, "changed": 1, "removed": 2}[change.change]
-    severity = min((s for s in _ORDER if s in (change.old_severity, change.new_severity)), key=_ORDER.__getitem__)
-    return kind, _ORDER[severity], change.rule, change.rank if change.rank is not None else -1
-
-
 # -- What new waits of the host for the device cost: the device's waits for the host that begin in them.
 
 
@@ -250,21 +237,21 @@ def _per_step(runs: Sequence[Digest]) -> Mapping[str, Fraction]:
 
 def _named(run: Digest, changed: set[str]) -> Digest:
     """Make one row of what followed each of the changed waits, which are what is counted in it."""
-    others = [part for part in run.parts if part.after not in changed]
-    waits = [count for count in run.counts if count.kind == "sync" and count.key in changed]
-    return replace(run, parts=[*others, *(row for wait in waits if (row := _row(run, wait)) is not None)])
-
-
-def _row(run: Digest, wait: Count) -> PartSum | None:
-    after = [part for part in run.parts if part.after == wait.key]
-    if not after:
-        return None
-    longest = max(after, key=lambda part: part.ns)
-    call = wait.key.rpartition(" (")[0]
-    return replace(
-        longest,
-        key=f"sync: {call.rpartition(' in ')[2]}",
-        ns=sum(part.ns for part in after),
-        count=sum(wait.count),
-        where=wait.where or longest.where,
-    )
+    parts = [part for part in run.parts if part.after not in changed]
+    for wait in run.counts:
+        after = [part for part in run.parts if part.after == wait.key]
+        if wait.kind != "sync" or wait.key not in changed or not after:
+            continue
+        longest = max(after, key=lambda part: part.ns)
+        call = wait.key.rpartition(" (")[0]
+        row = PartSum(
+            part=longest.part,
+            key=f"sync: {call.rpartition(' in ')[2]}",
+            ns=sum(part.ns for part in after),
+            count=sum(wait.count),
+            where=wait.where or longest.where,
+            torch_op=longest.torch_op,
+            after=wait.key,
+        )
+        parts.append(row)
+    return replace(run, parts=parts)
