@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add
 from statistics import fmean
 from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.against.parity import known_as
 from npuperf.base.messages import Message, say_n
@@ -21,7 +21,7 @@ from npuperf.model.comparison import COUNTED, Compared, Shift
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_counts, judge_shift
-from npuperf.model.parts import Count, CountKind, Digest, TypeSteps
+from npuperf.model.parts import Count, CountKind, Digest
 from npuperf.model.result import Result
 from npuperf.model.thresholds import Thresholds
 
@@ -46,7 +46,10 @@ class Listed(Struct):
     def add(self, found: Iterable[Shift | None], most: int = MOST) -> None:
         """List what changed most of one kind of thing; None did not change."""
         every = list(found)
-        changed = sorted((shift for shift in every if shift is not None), key=_most_first)
+        changed = sorted(
+            (shift for shift in every if shift is not None),
+            key=lambda shift: (-abs((shift.new or 0.0) - (shift.old or 0.0)), shift.what),
+        )
         self.shifts += changed[:most]
         self.more += len(changed[most:])
         self.unchanged += len(every) - len(changed)
@@ -80,10 +83,6 @@ def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds)
     return listed
 
 
-def _most_first(shift: Shift) -> tuple[float, str]:
-    return -abs((shift.new or 0.0) - (shift.old or 0.0)), shift.what
-
-
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
@@ -104,22 +103,6 @@ class _Series(Struct, frozen=True):
         return [sum(step) for step in zip(*rows, strict=True)] if rows else [0] * self.steps
 
 
-def _alike_keyed(old: _Series, new: _Series) -> tuple[_Series, _Series]:
-    """Return both sides with operators of the host by their names alone, where only one side has their shapes."""
-    shaped = [any(" " in key for kind, key in side.rows if kind == "host_operator") for side in (old, new)]
-    if shaped[0] == shaped[1]:
-        return old, new
-    sides: list[_Series] = []
-    for side in (old, new):
-        rows: dict[tuple[CountKind, str], list[int]] = {}
-        for (kind, key), counts in side.rows.items():
-            name = key.partition(" ")[0] if kind == "host_operator" else key  # shapes and dtypes follow the first blank
-            there = rows.get((kind, name)) or [0] * side.steps
-            rows[kind, name] = [a + b for a, b in zip(there, counts, strict=True)]
-        sides.append(_Series(side.steps, side.devices, rows))
-    return sides[0], sides[1]
-
-
 def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *, one_maker: bool) -> None:
     """Add the kinds of things, and of each kind what changed most.
 
@@ -129,7 +112,8 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *,
     if not old or not new:
         return
     uncounted = {kind for digest in (*old, *new) for kind in digest.uncounted}
-    a, b = _alike_keyed(*(_series(side, lambda row: row.count) for side in (old, new)))
+    shaped = [any(c.kind == "host_operator" and " " in c.key for d in side for c in d.counts) for side in (old, new)]
+    a, b = (_series(side, lambda row: row.count, shapes=all(shaped)) for side in (old, new))
     devices = a.devices, b.devices
     stepped = [all(digest.steps for digest in side) for side in (old, new)]
     per_step = " per step" if all(stepped) else ""
@@ -161,21 +145,22 @@ def _add_counts(listed: Listed, old: Sequence[Digest], new: Sequence[Digest], *,
     )
 
 
-def _series(digests: Sequence[Digest], counted: Callable[[Count], list[int] | None]) -> _Series:
-    """Return the runs of a side one after the other."""
-    rows: dict[tuple[CountKind, str], list[int]] = {}
+def _series(digests: Sequence[Digest], counted: Callable[[Count], list[int] | None], *, shapes: bool = True) -> _Series:
+    """Return the runs of a side one after the other; without ``shapes`` the host's operators by their names alone."""
+    steps = sum(max(len(digest.steps), 1) for digest in digests)
+    rows: dict[tuple[CountKind, str], list[int]] = defaultdict(lambda: [0] * steps)
     done = 0
     for digest in digests:
-        steps = max(len(digest.steps), 1)
         for row in digest.counts:
             counts = counted(row)
-            if counts is not None and len(counts) == steps:
-                there = rows.setdefault((row.kind, row.key), [])
-                there += [0] * (done - len(there)) + counts
-        done += steps
-    for counts in rows.values():
-        counts += [0] * (done - len(counts))
-    return _Series(done, max((digest.devices for digest in digests), default=1) or 1, rows)
+            if counts is None or len(counts) != max(len(digest.steps), 1):
+                continue
+            plain = row.kind == "host_operator" and not shapes
+            series = rows[row.kind, row.key.partition(" ")[0] if plain else row.key]  # shapes follow the first blank
+            for place, count in enumerate(counts, done):
+                series[place] += count
+        done += max(len(digest.steps), 1)
+    return _Series(steps, max((digest.devices for digest in digests), default=1) or 1, rows)
 
 
 def _counted(
@@ -282,41 +267,33 @@ def _roots(jobs: Sequence[Cluster]) -> dict[str, float]:
 
 def _ranks(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> Iterator[Shift | None]:
     """Yield the steps of each rank that both sides have, of jobs, judged."""
-    sides = [_steps_by_rank(runs) for runs in (old, new)]
+    sides: list[dict[int, list[F64]]] = [defaultdict(list), defaultdict(list)]
+    for found, runs in zip(sides, (old, new), strict=True):
+        for device in (device for run in runs for device in run.devices):
+            if device.rank is not None and device.whole_steps:
+                found[device.rank].append(np.array([s.partition.span_ns for s in device.whole_steps], np.float64))
     shared = [rank for rank in sides[0] if rank in sides[1]]
     if len(shared) < 2:
         return
-    middles = {rank: _median(sides[1][rank]) - _median(sides[0][rank]) for rank in shared}
-    listed = set(sorted(shared, key=lambda rank: -abs(middles[rank]))[:MOST])
+    ratio, floor = thresholds.compare_ratio, thresholds.compare_floor_ns
+    middles = {rank: (_median(sides[0][rank]), _median(sides[1][rank])) for rank in shared}
+    listed = set(sorted(shared, key=lambda rank: -abs(middles[rank][1] - middles[rank][0]))[:MOST])
     for rank in shared:
         a, b = sides[0][rank], sides[1][rank]
-        tolerance = max(thresholds.compare_ratio * _median(a), thresholds.compare_floor_ns)
-        if abs(middles[rank]) <= tolerance:
+        was, now = middles[rank]
+        if abs(now - was) <= max(ratio * was, floor):
             yield None
             continue
-        judged = (
-            judge_shift(a, b, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
-            if rank in listed
-            else None
-        )
+        judged = judge_shift(a, b, ratio=ratio, floor=floor) if rank in listed else None
         yield Shift(
             what=f"step of rank {rank}",
             unit="ns",
-            old=_median(a),
-            new=_median(b),
+            old=was,
+            new=now,
             verdict=judged.verdict if judged else "cannot_tell",
             interval=judged.interval if judged else None,
             samples=(sum(map(len, a)), sum(map(len, b))),
         )
-
-
-def _steps_by_rank(runs: Sequence[Result]) -> dict[int, list[F64]]:
-    found: dict[int, list[F64]] = defaultdict(list)
-    for run in runs:
-        for device in run.devices:
-            if device.rank is not None and device.whole_steps:
-                found[device.rank].append(np.array([s.partition.span_ns for s in device.whole_steps], np.float64))
-    return found
 
 
 def _median(runs: Sequence[F64]) -> float:
@@ -358,19 +335,17 @@ def operator_rows(
     Times are the kernels' own, and may overlap; ``count`` is per step of the new side, on all devices. What chance
     may do is judged against the ratio of the operator's own time, not of the step.
     """
-    if by_ending:
-        old, new = _with_names_of(old, new), _with_names_of(new, old)
-    sides = _by_type(old), _by_type(new)
+    mine, theirs = ({steps.type for digest in side for steps in digest.types} for side in (old, new))
+    before, _ = _by_type(old, known_as(mine, theirs) if by_ending else {})
+    after, counts = _by_type(new, known_as(theirs, mine) if by_ending else {})
     spans = [ns for digest in old for ns in digest.span_ns]
     step = max(sum(spans) / len(spans), 1.0) if spans else 1.0
-    means = {name: [_mean(side.get(name)) for side in sides] for name in {**sides[0], **sides[1]}}
+    means = {name: (_mean(before.get(name)), _mean(after.get(name))) for name in {**before, **after}}
     changed = [name for name, (a, b) in means.items() if abs((b or 0.0) - (a or 0.0)) > _LEAST * step]
     changed.sort(key=lambda name: (-abs((means[name][1] or 0.0) - (means[name][0] or 0.0)), name))
-    # kernels per step, of the last run that has the type
-    counts = {s.type: round(sum(s.count) / len(s.count)) for digest in new for s in digest.types if s.count}
     rows = []
     for name in changed[:_MOST]:
-        a, b = sides[0].get(name), sides[1].get(name)
+        a, b = before.get(name), after.get(name)
         judged = judge_shift(a, b, ratio=thresholds.compare_ratio) if a is not None and b is not None else None
         was, now = means[name]
         row = Compared(
@@ -391,31 +366,25 @@ def _noise(judged: Judged | None) -> int | None:
     return None if judged is None or judged.margin is None else round(judged.margin)
 
 
-def _by_type(digests: Sequence[Digest]) -> dict[str, list[F64]]:
-    """Return the time of every operator type in each step, one array per run that has it."""
-    found: dict[str, list[F64]] = {}
-    for digest in digests:
-        for steps in digest.types:
-            if steps.ns:
-                found.setdefault(steps.type, []).append(np.array(steps.ns, np.float64))
-    return found
+def _by_type(digests: Sequence[Digest], known: Mapping[str, str]) -> tuple[dict[str, list[F64]], dict[str, int]]:
+    """Return the time of every operator type in each step, one array per run that has it, and its kernels per step.
 
-
-def _with_names_of(digests: Sequence[Digest], others: Sequence[Digest]) -> list[Digest]:
-    """Return digests with the types that the other side knows them by; what has one name now is one."""
-    mine, theirs = ({steps.type for digest in side for steps in digest.types} for side in (digests, others))
-    known = known_as(mine, theirs)
-    renamed = []
+    ``known``: other names for types; what has one name then is one. Kernels are those of the last run that has any.
+    """
+    times: dict[str, list[F64]] = {}
+    kernels: dict[str, int] = {}
     for digest in digests:
-        types: dict[str, TypeSteps] = {}
+        sums: dict[str, tuple[list[int], list[int]]] = {}
         for steps in digest.types:
             name = known.get(steps.type, steps.type)
-            there = types.get(name)
-            ns = [a + b for a, b in zip(there.ns, steps.ns, strict=True)] if there else steps.ns
-            count = [a + b for a, b in zip(there.count, steps.count, strict=True)] if there else steps.count
-            types[name] = TypeSteps(type=name, ns=ns, count=count)
-        renamed.append(replace(digest, types=list(types.values())))
-    return renamed
+            ns, count = sums.get(name, ([0] * len(steps.ns), [0] * len(steps.count)))
+            sums[name] = list(map(add, ns, steps.ns)), list(map(add, count, steps.count))
+        for name, (ns, count) in sums.items():
+            if ns:
+                times.setdefault(name, []).append(np.array(ns, np.float64))
+            if count:
+                kernels[name] = round(sum(count) / len(count))
+    return times, kernels
 
 
 def _mean(runs: Sequence[F64] | None) -> float | None:

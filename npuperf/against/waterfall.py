@@ -9,13 +9,12 @@ counts nothing, all is speed. Halves are rounded away from zero, so that with th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from math import lcm
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.model.comparison import Change, WaterfallPart
 from npuperf.model.parts import COARSENESS, Digest, KeyedBy, Part
@@ -171,29 +170,6 @@ class Fallen(Struct, frozen=True):
         """The side that has it, of a row that only one side has."""
         return self.new if self.old.empty else self.old
 
-    def as_part(self) -> WaterfallPart:
-        """Return the row as documents have it."""
-        delta, by_count = self.new.ns - self.old.ns, count_ns(self.old, self.new)
-        change: Change = "same" if self.old == self.new and not self.old_keys else "changed"
-        if self.one_sided:
-            change = "added" if self.only_new else "removed"
-        return WaterfallPart(
-            part=self.row[0],
-            key=self.row[1],
-            delta_ns=delta,
-            count_ns=by_count,
-            speed_ns=delta - by_count,
-            old_ns=self.old.ns,
-            new_ns=self.new.ns,
-            old_count=self.old.count / self.steps,
-            new_count=self.new.count / self.steps,
-            change=change,
-            where=self.where,
-            torch_op=self.torch_op,
-            instead_of=self.old_keys,
-            replaced_by=self.new_keys,
-        )
-
 
 def count_ns(old: Mean, new: Mean) -> int:
     """Return what of the difference comes from there being more or fewer, ns."""
@@ -228,7 +204,29 @@ def side_by_side(old: Sums, new: Sums) -> list[Fallen]:
 
 def parts_of(rows: Iterable[Fallen]) -> tuple[WaterfallPart, ...]:
     """Return the waterfall: what changed most first, then what compensates within the row; equal ones by name."""
-    parts = (row.as_part() for row in rows)
+    parts = []
+    for row in rows:
+        delta, by_count = row.new.ns - row.old.ns, count_ns(row.old, row.new)
+        change: Change = "same" if row.old == row.new and not row.old_keys else "changed"
+        if row.one_sided:
+            change = "added" if row.only_new else "removed"
+        part = WaterfallPart(
+            part=row.row[0],
+            key=row.row[1],
+            delta_ns=delta,
+            count_ns=by_count,
+            speed_ns=delta - by_count,
+            old_ns=row.old.ns,
+            new_ns=row.new.ns,
+            old_count=row.old.count / row.steps,
+            new_count=row.new.count / row.steps,
+            change=change,
+            where=row.where,
+            torch_op=row.torch_op,
+            instead_of=row.old_keys,
+            replaced_by=row.new_keys,
+        )
+        parts.append(part)
     return tuple(sorted(parts, key=lambda p: (-abs(p.delta_ns), -abs(p.count_ns), p.part, p.key or "")))
 
 
@@ -286,7 +284,14 @@ def folded(rows: Sequence[Fallen], types: frozenset[str]) -> list[Fallen]:
     alone = [row for row in compute if row.one_sided]
     if not alone:
         return list(rows)
-    groups = [[_Piece(row) for row in group] for group in _other_shapes(alone, types)]
+    by_type: dict[str | None, list[_Piece]] = defaultdict(list)
+    for row in alone:
+        by_type[type_of(row.row[1], types)].append(_Piece(row))
+    groups = []
+    for group in by_type.values():  # rows of one type that change places
+        few, many = sorted((sum(p.fallen.old.count for p in group), sum(p.fallen.new.count for p in group)))
+        if few > 0 and many <= _AS_OFTEN * few:
+            groups.append(group)
     taken = _rows_of(groups)
     groups += _one_for_several([row for row in compute if row.row not in taken])
     gone = _rows_of(groups)
@@ -297,17 +302,6 @@ def folded(rows: Sequence[Fallen], types: frozenset[str]) -> list[Fallen]:
         kept.append(_one_row(group, types, named))
         named.add(kept[-1].row)
     return kept
-
-
-def _other_shapes(alone: Sequence[Fallen], types: frozenset[str]) -> Iterator[list[Fallen]]:
-    """Yield rows of one type that change places."""
-    by_type: dict[str | None, list[Fallen]] = defaultdict(list)
-    for row in alone:
-        by_type[type_of(row.row[1], types)].append(row)
-    for rows in by_type.values():
-        few, many = sorted((sum(row.old.count for row in rows), sum(row.new.count for row in rows)))
-        if few > 0 and many <= _AS_OFTEN * few:
-            yield rows
 
 
 def _one_for_several(rows: Sequence[Fallen]) -> list[list[_Piece]]:
@@ -335,10 +329,10 @@ def _replaced_part(row: Fallen) -> _Piece | None:
         return None
     by_count = count_ns(old, new)
     if more < 0:
-        gone = replace(row, old=Mean(-by_count, -more), new=Mean())
-        return _Piece(gone, rest=replace(row, old=Mean(old.ns + by_count, new.count)))
-    came = replace(row, old=Mean(), new=Mean(by_count, more))
-    return _Piece(came, rest=replace(row, new=Mean(new.ns - by_count, old.count)))
+        sides = (Mean(-by_count, -more), Mean()), (Mean(old.ns + by_count, new.count), new)
+    else:
+        sides = (Mean(), Mean(by_count, more)), (old, Mean(new.ns - by_count, old.count))
+    return _Piece(*(Fallen(row.row, row.steps, *of, where=row.where, torch_op=row.torch_op) for of in sides))
 
 
 def _used_alike(pieces: Iterable[_Piece], *, by_line: bool) -> Iterable[list[_Piece]]:
