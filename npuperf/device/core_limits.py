@@ -23,7 +23,7 @@ from npuperf.device.core_splits import (
     slower_kernels,
 )
 from npuperf.device.expect import refuse_beyond
-from npuperf.device.mode import DESCRIBED, Way, limits_operators, way_of
+from npuperf.device.mode import DESCRIBED, Way, way_of
 from npuperf.device.view import DeviceWindow
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
@@ -55,7 +55,8 @@ def _lines(way: Way, limits: Sequence[CoreLimit]) -> Iterator[str]:
         yield "# record and wait for events between the streams: captured graphs order nothing within the function"
     if way == "eager":
         yield "# set it once, from one thread, before the first kernel of the stream"
-    if way in ("ge", "unknown"):
+    torchair = way in ("ge", "unknown")
+    if torchair:
         yield "import torchair"
     else:
         yield "import torch"
@@ -64,29 +65,21 @@ def _lines(way: Way, limits: Sequence[CoreLimit]) -> Iterator[str]:
         yield ""
         yield f"# stream {limit.stream}, {plural(limit.kernels, 'kernel')}: {few(limit.types)}"
         yield from (f"#   {line}" for line in limit.where)
-        if way != "eager":
-            yield from _scope(way, limit, first=i == 0)
-        elif i == 0:
+        stream = f"stream_{limit.stream}"
+        if way == "eager" and i == 0:
             yield f"torch.npu.set_stream_limit(torch.npu.current_stream(), {limit.cube}, {limit.vector})"
-        else:
-            stream = f"stream_{limit.stream}"
+        elif way == "eager":
             yield f"torch.npu.set_stream_limit({stream}, {limit.cube}, {limit.vector})  # your torch.npu.Stream"
-
-
-def _scope(way: Way, limit: CoreLimit, *, first: bool) -> Iterator[str]:
-    """Write one stream's scope; inside of the switch to its stream, except for the one that the program starts on."""
-    torchair = way in ("ge", "unknown")
-    module = "torchair" if torchair else "torch.npu.npugraph_ex"
-    indent = ""
-    if not first:
-        indent = "    "
-        if torchair:
-            yield f'with torchair.scope.npu_stream_switch("stream_{limit.stream}"):  # your tag for this stream'
         else:
-            yield f"stream_{limit.stream} = torch.npu.Stream()  # or the one that you have"
-            yield f"with torch.npu.stream(stream_{limit.stream}):"
-    yield f"{indent}with {module}.scope.limit_core_num({limit.cube}, {limit.vector}):"
-    yield f"{indent}    ...  # {few(limit.types)}"
+            # Inside of the switch to the scope's stream, except for the one that the program starts on.
+            indent, module = "    " if i else "", "torchair" if torchair else "torch.npu.npugraph_ex"
+            if i and torchair:
+                yield f'with torchair.scope.npu_stream_switch("{stream}"):  # your tag for this stream'
+            elif i:
+                yield f"{stream} = torch.npu.Stream()  # or the one that you have"
+                yield f"with torch.npu.stream({stream}):"
+            yield f"{indent}with {module}.scope.limit_core_num({limit.cube}, {limit.vector}):"
+            yield f"{indent}    ...  # {few(limit.types)}"
 
 
 def few(types: Sequence[str]) -> str:
@@ -191,58 +184,34 @@ def _limit(view: DeviceWindow, stream: int, limit: tuple[int, int]) -> CoreLimit
 
 def _rules(view: DeviceWindow, bench: Bench, split: Split) -> Iterator[RuleCheck]:
     """Hold a split against everything that is documented about core limits."""
-    yield _product_rule(view.soc)
-    yield _sum_rule(bench, split)
-    detail = say(
-        "every value is between 1 and {cube} cube or {vector} vector cores (0 where the chip has none)",
-        cube=bench.chip[0],
-        vector=bench.chip[1],
-    )
-    yield RuleCheck(rule=say("range"), status="ok", detail=detail)
-    yield from _operator_rules(view, split)
-    detail = say(
-        "tuned tilings are looked up by core count: a knowledge base tuned for all cores is not used under a core limit"
-    )
-    yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
-    yield from _stream_level_rules(view, split)
-    small = sorted({int(s) for s in distinct(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
-    if small:
-        detail = say(
-            "streams {streams} get no core limit: each has under two percent of the kernel time", streams=series(small)
-        )
-        yield RuleCheck(rule=say("other streams"), status="unknown", detail=detail)
-
-
-def _product_rule(soc: str | None) -> RuleCheck:
-    rule = say("product")
+    tasks, chip, soc, way = view.tasks, bench.chip, view.soc, way_of(view.mode)
+    product = product_of_soc(soc) if soc else None
     if soc is None:
         detail = say("Atlas A2 or A3 only: the profile does not name the chip")
-        return RuleCheck(rule=rule, status="unknown", detail=detail)
-    product = product_of_soc(soc)
-    if product is None:
-        return RuleCheck(rule=rule, status="violated", detail=say("{soc}: neither Atlas A2 nor A3", soc=soc))
-    return RuleCheck(rule=rule, status="ok", detail=say("{soc}: {product}", soc=soc, product=product))
-
-
-def _sum_rule(bench: Bench, split: Split) -> RuleCheck:
-    chip = bench.chip
-    sums = tuple(sum(min(limit[side], bench.uses(s, side)) for s, limit in split.items()) for side in (0, 1))
-    fits = sums[0] <= chip[0] and sums[1] <= chip[1]
-    text = say(
+        yield RuleCheck(rule=say("product"), status="unknown", detail=detail)
+    elif product is None:
+        yield RuleCheck(rule=say("product"), status="violated", detail=say("{soc}: neither Atlas A2 nor A3", soc=soc))
+    else:
+        detail = say("{soc}: {product}", soc=soc, product=product)
+        yield RuleCheck(rule=say("product"), status="ok", detail=detail)
+    used = [sum(min(limit[side], bench.uses(s, side)) for s, limit in split.items()) for side in (0, 1)]
+    fits = used[0] <= chip[0] and used[1] <= chip[1]
+    detail = say(
         "streams that run side by side use {used_cube} of {cube} cube and {used_vector} of {vector} vector cores",
-        used_cube=sums[0],
+        used_cube=used[0],
         cube=chip[0],
-        used_vector=sums[1],
+        used_vector=used[1],
         vector=chip[1],
     )
     if not fits:
-        text = say("{label}: {text}", label=text, text=say("kernels that wait for each other may hang"))
-    return RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=text)
-
-
-def _operator_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]:
-    """Check which operators on the limited streams take a limit at all."""
-    tasks = view.tasks
+        detail = say("{label}: {text}", label=detail, text=say("kernels that wait for each other may hang"))
+    yield RuleCheck(rule=say("sum"), status="ok" if fits else "violated", detail=detail)
+    detail = say(
+        "every value is between 1 and {cube} cube or {vector} vector cores (0 where the chip has none)",
+        cube=chip[0],
+        vector=chip[1],
+    )
+    yield RuleCheck(rule=say("range"), status="ok", detail=detail)
     limited = np.isin(tasks.stream, list(split))
     detail = say(
         "for Ascend C operators only; others may not obey, and streams that wait for each other may hang: the profile "
@@ -258,20 +227,48 @@ def _operator_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]:
     if ai_cpu.any():
         detail = say_n("{n} AI CPU operator on the limited streams takes no core limit",
                        "{n} AI CPU operators on the limited streams take no core limit", int(ai_cpu.sum()))  # fmt: skip
-        status: Held = "unknown" if way_of(view.mode) == "eager" else "violated"
+        status: Held = "unknown" if way == "eager" else "violated"
         yield RuleCheck(rule=say("AI CPU"), status=status, detail=detail)
     detail = say(
         "an operator may get fewer cores than the limit, and some operators ignore it: verify with --expect-cores"
     )
     yield RuleCheck(rule=say("effect"), status="unknown", detail=detail)
+    detail = say(
+        "tuned tilings are looked up by core count: a knowledge base tuned for all cores is not used under a core limit"
+    )
+    yield RuleCheck(rule=say("knowledge base"), status="unknown", detail=detail)
+    if way != "ge":  # in GE graphs a limit is an attribute of each operator
+        yield from _stream_level_rules(view, split)
+    small = sorted({int(s) for s in distinct(bench.stream[(bench.cube > 0) | (bench.vector > 0)])} - split.keys())
+    if small:
+        detail = say(
+            "streams {streams} get no core limit: each has under two percent of the kernel time", streams=series(small)
+        )
+        yield RuleCheck(rule=say("other streams"), status="unknown", detail=detail)
 
 
 def _stream_level_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]:
-    """Check what is documented for limits of streams only: in GE graphs a limit is an attribute of each operator."""
-    way = way_of(view.mode)
-    if limits_operators(way):
-        return
-    yield _static_rule(view)
+    """Check what is documented for limits of streams only.
+
+    Static kernels and limits of streams exclude each other, depending on the version of CANN.
+    """
+    version, number = view.profile.context.cann, view.traits.cann
+    status: Held = "unknown"
+    if way_of(view.mode) == "eager":
+        status, detail = "ok", say("no static kernel compilation in eager mode")
+    elif number is None:
+        detail = say(
+            "cannot be combined with static kernel compilation before CANN 9.0; the profile names no CANN version"
+        )
+    elif number[0] >= 9:
+        status = "ok"
+        detail = say("CANN {version}: works together with static kernel compilation", version=version)
+    else:
+        detail = say(
+            "CANN {version}: where static kernel compilation is on as well, one of the two has no effect",
+            version=version,
+        )
+    yield RuleCheck(rule=say("static kernel"), status=status, detail=detail)
     tasks = view.tasks
     known = tasks.launched & (tasks.launch_thread >= 0)
     # Of the limited stream on which most threads launch.
@@ -284,26 +281,3 @@ def _stream_level_rules(view: DeviceWindow, split: Split) -> Iterator[RuleCheck]
         counted=counted,
     )
     yield RuleCheck(rule=say("one thread"), status="unknown", detail=detail)
-
-
-def _static_rule(view: DeviceWindow) -> RuleCheck:
-    """Static kernels and limits of streams exclude each other, depending on the version of CANN."""
-    rule, version = say("static kernel"), view.profile.context.cann
-    if way_of(view.mode) == "eager":
-        return RuleCheck(rule=rule, status="ok", detail=say("no static kernel compilation in eager mode"))
-    number = view.traits.cann
-    if number is None:
-        detail = say(
-            "cannot be combined with static kernel compilation before CANN 9.0; the profile names no CANN version"
-        )
-        return RuleCheck(rule=rule, status="unknown", detail=detail)
-    if number[0] >= 9:
-        return RuleCheck(
-            rule=rule,
-            status="ok",
-            detail=say("CANN {version}: works together with static kernel compilation", version=version),
-        )
-    detail = say(
-        "CANN {version}: where static kernel compilation is on as well, one of the two has no effect", version=version
-    )
-    return RuleCheck(rule=rule, status="unknown", detail=detail)

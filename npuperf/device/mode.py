@@ -11,7 +11,7 @@ import re
 from typing import Final, Literal
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from npuperf.base.messages import Message, say
 from npuperf.model.device import DeviceProfile, Environment
@@ -114,9 +114,9 @@ _RANDOM: Final = re.compile(
     r"|DSARandom|StatelessRandom|DropOutGenMask|DropOutDoMask",
     re.I,
 )
-#: Ranges that torch puts around code that torch.compile made.
 #: No number of threads has more.
 _DIGITS: Final = 9
+#: Ranges that torch puts around code that torch.compile made.
 _COMPILED: Final = re.compile(r"^Torch-Compiled Region\b|^## Call CompiledFxGraph\b")
 
 
@@ -131,15 +131,15 @@ class Traits(Struct, frozen=True, kw_only=True):
 
     platform: Literal["npu", "gpu"]
     mode: Mode
-    training: bool | None = None
-    random: bool | None = None
-    dynamic: bool | None = None
-    compiled: bool | None = None
-    torch: Version | None = None
-    torch_npu: Version | None = None
-    cann: Version | None = None
-    overhead: float | None = None
-    environment: Environment = field(default_factory=Environment)
+    training: bool | None
+    random: bool | None
+    dynamic: bool | None
+    compiled: bool | None
+    torch: Version | None
+    torch_npu: Version | None
+    cann: Version | None
+    overhead: float | None
+    environment: Environment
 
     @property
     def blocking(self) -> bool:
@@ -161,14 +161,26 @@ class Traits(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, profile: DeviceProfile, thresholds: Thresholds) -> Traits:
         """Tell what kind of run a profile shows."""
-        context = profile.context
+        context, tasks, events = profile.context, profile.tasks, profile.host.events.name
+        # Torch operators are recorded: an operator of some kind would have been seen.
+        otherwise = False if len(profile.host.ops) else None
+
+        def recorded(on_host: tuple[re.Pattern[str], ...], kernels: tuple[re.Pattern[str], ...]) -> bool | None:
+            return events.has(*on_host) or tasks.type.has(*kernels) or tasks.name.has(*kernels) or otherwise
+
+        # One kernel of dynamic shape is enough; that there is none is known only of those whose state is recorded.
+        compute: Mask = np.equal(tasks.work, Work.COMPUTE)
+        dynamic = True if (tasks.dynamic & compute).any() else None
+        known, total = int(tasks.dur[compute & tasks.state.known()].sum()), int(tasks.dur[compute].sum())
+        if not dynamic and total and known >= thresholds.enough_data * total:
+            dynamic = False
         return cls(
             platform="gpu" if profile.kineto else "npu",
             mode=mode_of(profile),
-            training=_training(profile),
-            random=_recorded(profile, _RANDOM),
-            dynamic=_dynamic(profile, thresholds),
-            compiled=_recorded(profile, _COMPILED),
+            training=recorded((_BACKWARD, _UPDATE), (_GRADIENT, _UPDATE)),
+            random=recorded((_RANDOM,), (_RANDOM,)),
+            dynamic=dynamic,
+            compiled=recorded((_COMPILED,), (_COMPILED,)),
             torch=version(context.torch),
             torch_npu=version(context.torch_npu),
             cann=version(context.cann),
@@ -186,36 +198,6 @@ def version(text: str | None) -> Version | None:
     """Return the leading numbers of a version, None where there are none."""
     found = re.match(r"\D*(\d{1,9}(?:\.\d{1,9})*)", text or "")
     return tuple(int(part) for part in found.group(1).split(".")) if found else None
-
-
-def _training(profile: DeviceProfile) -> bool | None:
-    """A backward pass or an update among host events or kernels; no sign of either counts where both are recorded."""
-    host = profile.host.events.name.has(_BACKWARD, _UPDATE)
-    kernels = profile.tasks.type.has(_GRADIENT, _UPDATE) or profile.tasks.name.has(_GRADIENT, _UPDATE)
-    if host or kernels:
-        return True
-    return False if _knows_operators(profile) else None
-
-
-def _recorded(profile: DeviceProfile, pattern: re.Pattern[str]) -> bool | None:
-    if profile.host.events.name.has(pattern) or profile.tasks.type.has(pattern) or profile.tasks.name.has(pattern):
-        return True
-    return False if _knows_operators(profile) else None
-
-
-def _dynamic(profile: DeviceProfile, thresholds: Thresholds) -> bool | None:
-    """One kernel of dynamic shape is enough; that there is none is known only of those whose state is recorded."""
-    tasks = profile.tasks
-    compute: Mask = np.equal(tasks.work, Work.COMPUTE)
-    if (tasks.dynamic & compute).any():
-        return True
-    known, total = int(tasks.dur[compute & tasks.state.known()].sum()), int(tasks.dur[compute].sum())
-    return False if total and known >= thresholds.enough_data * total else None
-
-
-def _knows_operators(profile: DeviceProfile) -> bool:
-    """Tell whether an operator of some kind would have been seen: torch operators are recorded."""
-    return len(profile.host.ops) > 0
 
 
 # -- Ways of executing, as scopes see them: which names their code has, and on what level a core limit is set.
@@ -253,8 +235,3 @@ DESCRIBED: Final[dict[Way, Message]] = {
 def way_of(mode: Mode) -> Way:
     """Return the way of a mode."""
     return _WAYS.get(mode, "unknown")
-
-
-def limits_operators(way: Way) -> bool | None:
-    """Tell whether core limits are attributes of operators and not of streams; None where the mode is not known."""
-    return None if way == "unknown" else way == "ge"
