@@ -16,8 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from npuperf.base.messages import say
-from npuperf.device.cores import blocks
-from npuperf.device.cores_over_time import Contended, Sweep
+from npuperf.device.cores import Contended, Sweep, blocks
 from npuperf.device.host_events import NONE
 from npuperf.device.maxplus import NEVER, Program, Times
 from npuperf.device.order import is_event_wait, previous_same, records_events

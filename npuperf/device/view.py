@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
 from npuperf.device.core_splits import Bench, Split, find_contention, find_core_waits
-from npuperf.device.cores_over_time import NO_LAUNCHES, Sweep, cores_over_time
+from npuperf.device.cores import NO_LAUNCHES, Sweep, cores_over_time
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
 from npuperf.device.study import Study

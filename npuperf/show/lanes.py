@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n
 from npuperf.device.blame import NOTHING
-from npuperf.device.cores import blocks
-from npuperf.device.cores_over_time import Sweep
+from npuperf.device.cores import Sweep, blocks
 from npuperf.device.host_events import CAUSES, CODE, NONE
 from npuperf.device.partition import lay_out
 from npuperf.device.study import Study

@@ -20,7 +20,7 @@ from npuperf.base.escape import without_halves
 from npuperf.base.files import writing_atomically
 from npuperf.base.messages import say
 from npuperf.base.parallel import Engine
-from npuperf.device.cores_over_time import Sweep
+from npuperf.device.cores import Sweep
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.groups import sorted_rows

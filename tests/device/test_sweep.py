@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from build import K, analyze_path, ascend_pt
 
-from npuperf.device.cores_over_time import Sweep, cores_over_time
+from npuperf.device.cores import Sweep, cores_over_time
 from npuperf.model.chip import Cores
 from npuperf.model.labels import Labels
 from npuperf.model.result import CoresOverTime, Device
