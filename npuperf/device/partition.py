@@ -81,7 +81,7 @@ def calibrate(tasks: Tasks, thresholds: Thresholds, returns: Returns | None = No
     Skew: causality wants start ≥ launch start; the worst violation within ``skew_limit_ns`` is the least
     skew that explains the data. Launches that break causality by more are wrongly matched: they are dropped.
     Latency: low quantile of start − launch end over tasks launched while the device was idle. It is one with the skew:
-    where clocks are seen to disagree only their difference is known, see :func:`_untold`.
+    where clocks are seen to disagree only their difference is known.
     """
     ahead = tasks.start - tasks.launch_start
     plausible = tasks.launched & (ahead >= -thresholds.skew_limit_ns)
@@ -89,13 +89,27 @@ def calibrate(tasks: Tasks, thresholds: Thresholds, returns: Returns | None = No
     skew = max(0, -int(ahead[plausible].min())) if plausible.any() else 0
     as_they_are = not skew and not implausible  # then there is no need for a second column
     end = tasks.launch_end if as_they_are else np.where(plausible, tasks.launch_end - skew, NO_TIME)
-    late = np.sort(_waits_of_idle(tasks, end, thresholds))
+    # Kernels that were launched while the device was idle. What ran before the first task is not known: that counts
+    # unless it was launched into a full queue.
+    idle = end >= busy_until(tasks)
+    idle[:1] = tasks.start[:1] - end[:1] <= thresholds.latency_limit_ns
+    idle &= (end != NO_TIME) & (tasks.work == Work.COMPUTE)
+    late = np.sort(tasks.start[idle] - end[idle])
     raw = int(np.quantile(late, thresholds.latency_quantile, method="lower")) if len(late) else 0
     most = None if returns is None else _skew_most(tasks, plausible, returns)
     if most is not None and most < skew - thresholds.clock_rounding_ns and skew:
         most = None  # what contradicts causality bounds nothing
-    calls = bool((tasks.launch_end > tasks.launch_start)[plausible].any())
-    untold = _untold(len(late), skew, most, calls, thresholds)
+    # Clocks that no task and no wait contradicts are taken to agree, as their tools promise. Those that are seen to
+    # disagree do so by more than is seen, and the latency hides in the rest.
+    untold = None
+    if not len(late):
+        untold = _NO_SAMPLES
+    elif not (tasks.launch_end > tasks.launch_start)[plausible].any():
+        untold = _NO_CALLS
+    elif skew > thresholds.clock_rounding_ns:
+        untold = _APART
+    elif most is not None and most < -thresholds.clock_rounding_ns:
+        untold = _AHEAD
     return Launches(
         end=end,
         latency=max(raw, 0),
@@ -120,30 +134,6 @@ def lead(tasks: Tasks, launches: Launches) -> I64:
     return np.where(launches.known, np.maximum(tasks.start - launches.end, 0), 0)
 
 
-def _waits_of_idle(tasks: Tasks, launch_end: I64, thresholds: Thresholds) -> I64:
-    """Return start − launch end of kernels that were launched while the device was idle; it may be negative."""
-    empty = launch_end >= busy_until(tasks)
-    # What ran before the first task is not known: it counts unless it was launched into a full queue.
-    empty[:1] = tasks.start[:1] - launch_end[:1] <= thresholds.latency_limit_ns
-    idle = (launch_end != NO_TIME) & (tasks.work == Work.COMPUTE) & empty
-    return np.asarray(tasks.start[idle] - launch_end[idle])
-
-
-def _untold(samples: int, skew: int, most: int | None, calls: bool, thresholds: Thresholds) -> Message | None:
-    """Say why the launch latency is not known, if so.
-
-    Clocks that no task and no wait contradicts are taken to agree, as their tools promise. Those that are seen to
-    disagree do so by more than is seen, and the latency hides in the rest.
-    """
-    if not samples:
-        return _NO_SAMPLES
-    if not calls:
-        return _NO_CALLS
-    if skew > thresholds.clock_rounding_ns:
-        return _APART
-    return _AHEAD if most is not None and most < -thresholds.clock_rounding_ns else None
-
-
 def _skew_most(tasks: Tasks, plausible: Mask, returns: Returns) -> int | None:
     """Bound the skew from above: what the host waited for has ended, on its clock, when it goes on.
 
@@ -166,17 +156,6 @@ def _skew_most(tasks: Tasks, plausible: Mask, returns: Returns) -> int | None:
     done = np.where(returns.one_stream, first, latest)
     real = latest > never
     return int((returns.end - done)[real].min()) if real.any() else None
-
-
-_PARTS = (
-    "compute",
-    "comm_exposed",
-    "other_exposed",
-    "host_wait",
-    "launch_latency",
-    "dependency_wait",
-    "unattributed",
-)
 
 
 class Gaps(Struct, frozen=True):
@@ -309,7 +288,13 @@ def _covered_by(starts: I64, ends: I64, chosen: Mask) -> Intervals:
 
 def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches) -> Gaps:
     """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
-    order = _by_start(starts, active, launches)
+    order = np.flatnonzero(active)
+    begin = starts.take(order)
+    if not in_order(begin):  # those that begin together as they were launched
+        launch = launches.end[order]
+        order = order[sorted_rows(begin, np.where(launch != NO_TIME, launch, np.iinfo(np.int64).max))]
+        del launch
+    del begin
     if not len(order):
         return Gaps(gaps.start, gaps.end, gaps.end, gaps.end, np.full(len(gaps), -1), np.zeros(len(gaps), np.bool_))
     first = order.take(passed(starts.take(order), gaps.end, before=True), mode="clip")
@@ -323,16 +308,6 @@ def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches) -> Ga
     if not ends_in_task.all():
         first[~ends_in_task] = -1
     return Gaps(gaps.start, submitted, ready, gaps.end, narrow(first), known)
-
-
-def _by_start(starts: I64, active: Mask, launches: Launches) -> I64:
-    """Return the tasks that occupy the device in the order of their starts, those that begin together as launched."""
-    rows = np.flatnonzero(active)
-    begin = starts.take(rows)
-    if in_order(begin):
-        return rows
-    launch = launches.end[rows]
-    return rows[sorted_rows(begin, np.where(launch != NO_TIME, launch, np.iinfo(np.int64).max))]
 
 
 def _pick(start: I64, end: I64, chosen: Mask) -> Intervals:
@@ -374,11 +349,10 @@ def owned(start: I64, end: I64, free: Intervals) -> I64:
 def uncovered(windows: Intervals, busy: Intervals) -> Intervals:
     """Return what of the windows a set does not cover; windows that touch become one."""
     whole = Intervals.union(windows.start, windows.end)
-    parts = [_gaps(busy, start, end) for start, end in zip(whole.start.tolist(), whole.end.tolist(), strict=True)]
+    parts = [
+        busy.near(start, end).gaps(start, end)
+        for start, end in zip(whole.start.tolist(), whole.end.tolist(), strict=True)
+    ]
     if not parts:
         return whole
     return Intervals(np.concatenate([p.start for p in parts]), np.concatenate([p.end for p in parts]))
-
-
-def _gaps(busy: Intervals, start: int, end: int) -> Intervals:
-    return busy.near(start, end).gaps(start, end)

@@ -96,7 +96,6 @@ def judged_window(windows: Intervals, whole: Mask) -> tuple[int, int] | None:
 
 # -- The typical step: phases of single steps laid over each other, and the steps that do not fit.
 
-Shape = tuple[str, ...]
 #: Compute and communication change places from step to step where both end at about the same time.
 _KIND: Final[dict[Bound, str]] = {"host": "host", "compute": "device", "communication": "device", "unknown": "unknown"}
 
@@ -131,25 +130,40 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, threshol
     same = [i for i, shape in enumerate(shapes) if shape == usual]
     middle = float(np.median(lengths[same]))
     fits = [i for i in same if abs(lengths[i] - middle) <= thresholds.odd_step_share * middle]
-    usual_ones = set(fits)
     if len(fits) < 2:
         return None
     kinds = dict.fromkeys(p.bound for mine in parts for p in mine)
     times = {k: float(np.median([_time(parts[i], k) for i in fits])) for k in kinds}
-    odd = [
-        OddStep(step=steps[i].step, span_ns=int(lengths[i]), why=_why(parts[i], int(lengths[i]), middle, times))
-        for i in range(len(steps))
-        if i not in usual_ones
-        and _differs(parts[i], int(lengths[i]), middle, times, thresholds)
-        and not (i == len(steps) - 1 and _only_lacks_its_end(shapes[i], usual, int(lengths[i]), middle))
-    ]
-    phases_out = [_fold([parts[i][k] for i in fits]) for k in range(len(usual))]
-    return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=phases_out, odd=odd)
-
-
-def _only_lacks_its_end(shape: Shape, usual: Shape, length: int, middle: float) -> bool:
-    """Tell whether a last step is as usual but for the idle time that ends the others: nothing follows it."""
-    return length <= middle and shape == usual[: len(shape)]
+    odd = []
+    for i in sorted({*range(len(steps))}.difference(fits)):
+        length = int(lengths[i])
+        # The kind of time of which the step has most more, or less, than is usual.
+        beyond = {kind: _time(parts[i], kind) - time for kind, time in times.items()}
+        kind = max(beyond, key=lambda k: abs(beyond[k]))
+        if max(abs(length - middle), abs(beyond[kind])) <= thresholds.odd_step_share * middle:
+            continue
+        if i == len(steps) - 1 and length <= middle and shapes[i] == usual[: len(shapes[i])]:
+            continue  # it lacks only the idle time that ends the others: nothing follows it
+        amount, limit = ns(int(abs(beyond[kind]))), _BOUND[kind]
+        more = say("{time} more of it {kind}", time=amount, kind=limit)
+        less = say("{time} less of it {kind}", time=amount, kind=limit)
+        why = say("{length} against {usual}", length=ns(length), usual=ns(int(middle)))
+        why = chain(why, more if beyond[kind] > 0 else less, by=", ")
+        odd.append(OddStep(step=steps[i].step, span_ns=length, why=why))
+    typical = []
+    for k in range(len(usual)):
+        alike = [parts[i][k] for i in fits]
+        start, end = np.array([p.start for p in alike], np.int64), np.array([p.end for p in alike], np.int64)
+        typical.append(
+            TypicalPhase(
+                bound=Counter(p.bound for p in alike).most_common(1)[0][0],
+                label=Counter(p.label for p in alike).most_common(1)[0][0],
+                start=_spread(start),
+                end=_spread(end),
+                length=_spread(end - start),
+            )
+        )
+    return TypicalStep(steps=len(fits), length=_spread(lengths[fits]), phases=typical, odd=odd)
 
 
 def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
@@ -169,43 +183,8 @@ def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
     return parts
 
 
-def _fold(parts: list[_Part]) -> TypicalPhase:
-    labels = Counter(p.label for p in parts)
-    start, end = (np.array([getattr(p, side) for p in parts], np.int64) for side in ("start", "end"))
-    return TypicalPhase(
-        bound=Counter(p.bound for p in parts).most_common(1)[0][0],
-        label=labels.most_common(1)[0][0],
-        start=_spread(start),
-        end=_spread(end),
-        length=_spread(end - start),
-    )
-
-
 def _spread(values: I64) -> Spread:
     return Spread(min_ns=int(values.min()), median_ns=int(np.median(values)), max_ns=int(values.max()))
-
-
-def _differs(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float], thresholds: Thresholds) -> bool:
-    """Tell whether a step differs notably: in length, or in the time of one kind."""
-    _, more = _largest_difference(mine, usual)
-    return max(abs(length - middle), abs(more)) > thresholds.odd_step_share * middle
-
-
-def _largest_difference(mine: list[_Part], usual: dict[Bound, float]) -> tuple[Bound, float]:
-    """Return the kind of time of which a step has most more (or less) than is usual, and how much (ns)."""
-    more = {kind: _time(mine, kind) - ns for kind, ns in usual.items()}
-    kind = max(more, key=lambda k: abs(more[k]))
-    return kind, more[kind]
-
-
-def _why(mine: list[_Part], length: int, middle: float, usual: dict[Bound, float]) -> Message:
-    """Say in what a step differs: its length, and the kind of time that it has more or less of."""
-    kind, more = _largest_difference(mine, usual)
-    lengths = say("{length} against {usual}", length=ns(length), usual=ns(int(middle)))
-    amount = ns(int(abs(more)))
-    if more > 0:
-        return chain(lengths, say("{time} more of it {kind}", time=amount, kind=_BOUND[kind]), by=", ")
-    return chain(lengths, say("{time} less of it {kind}", time=amount, kind=_BOUND[kind]), by=", ")
 
 
 def _time(parts: list[_Part], bound: Bound) -> int:

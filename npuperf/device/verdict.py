@@ -9,12 +9,14 @@ was hardly ahead. Every number that was judged is returned with the verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 
-from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
+from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import NS_PER_US
 from npuperf.device.partition import Launches, busy_until, lead
 from npuperf.model.device import VendorStep
@@ -35,13 +37,7 @@ class Pace(Struct, frozen=True):
     after_gap: int
 
     def __add__(self, other: Pace) -> Pace:
-        return Pace(
-            self.compute + other.compute,
-            self.known + other.known,
-            self.paced + other.paced,
-            self.kernels + other.kernels,
-            self.after_gap + other.after_gap,
-        )
+        return Pace(*map(add, astuple(self), astuple(other)))
 
 
 NO_PACE = Pace(0, 0, 0, 0, 0)
@@ -140,14 +136,18 @@ def give_verdict(
     """
     if partition.span_ns <= 0:
         return Verdict(bound="unknown", basis="measured", reason=say("no device task in this window"))
-    evidence = _evidence(partition, pace)
+    span = partition.span_ns
+    parts = ("compute", "comm_exposed", "other_exposed", "idle", "host_wait", "launch_latency", "unattributed")
+    evidence: dict[str, float | None] = {f"{p}_share": getattr(partition, f"{p}_ns") / span for p in parts}
+    evidence["host_paced_share"] = pace.paced / pace.known if pace.known else None
+    evidence["after_gap_share"] = pace.after_gap / pace.kernels if pace.kernels else None
     if not latency_known:
         evidence["launch_latency_share"] = None
     if excerpt:
         reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time is unknown")
         return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
     if elasticity is not None:
-        bound, reason = _by_elasticity(partition, elasticity, thresholds, what, _host_share(partition, latency_known))
+        bound, reason = _by_elasticity(partition, elasticity, thresholds, what, latency_known)
         return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=elasticity)
     low = _bound(partition, pace, thresholds, host_extra=0)
     high = _bound(partition, pace, thresholds, host_extra=partition.unattributed_ns)
@@ -158,20 +158,8 @@ def give_verdict(
     return Verdict(bound=bound, basis="inferred", reason=reason, evidence=evidence)
 
 
-def _host_share(partition: Partition, latency_known: bool) -> Message:
-    """Say which part of the time the device waited for launches, apart from their latency where that is known."""
-    span, wait = partition.span_ns, partition.host_wait_ns
-    if not latency_known:
-        return say("{host} waiting for the host, launch latency included", host=share(wait / span))
-    return say(
-        "{host} waiting for the host and {latency} launch latency",
-        host=share(wait / span),
-        latency=share(partition.launch_latency_ns / span),
-    )
-
-
 def _by_elasticity(
-    partition: Partition, e: Elasticity, thresholds: Thresholds, what: Message, host_share: Message
+    partition: Partition, e: Elasticity, thresholds: Thresholds, what: Message, latency_known: bool
 ) -> tuple[Bound, Message]:
     """Name the resource that the window's length depends on most.
 
@@ -180,11 +168,18 @@ def _by_elasticity(
     span = partition.span_ns
     waits = partition.host_wait_ns + partition.launch_latency_ns
     rest = partition.dependency_wait_ns + partition.other_exposed_ns + partition.unattributed_ns
+    host = say("{host} waiting for the host, launch latency included", host=share(partition.host_wait_ns / span))
+    if latency_known:
+        host = say(
+            "{host} waiting for the host and {latency} launch latency",
+            host=share(partition.host_wait_ns / span),
+            latency=share(partition.launch_latency_ns / span),
+        )
     shares = say(
         "{compute} of span is compute, {exposed} exposed communication, {host}",
         compute=share(partition.compute_ns / span),
         exposed=share(partition.comm_exposed_ns / span),
-        host=host_share,
+        host=host,
     )
     if rest > max(partition.compute_ns, partition.comm_exposed_ns, waits):
         largest = say(
@@ -199,34 +194,17 @@ def _by_elasticity(
     bound: Bound = "communication" if e.communication > e.compute else "compute"
     if host_first and span - partition.compute_ns >= thresholds.idle_share * span:
         bound = "host"
-    others = [say("{name} {effect}", name=_NAME[n], effect=_tenth(v)) for n, v in values.items() if n != bound]
+    effect = {name: share(max(value, 0.0) / 10) for name, value in values.items()}  # of a tenth less
+    others = [say("{name} {effect}", name=_NAME[n], effect=effect[n]) for n in values if n != bound]
     lever = say(
         "10 % less {time} shortens {what} by {effect} ({others})",
         time=_TIME[bound],
         what=what,
-        effect=_tenth(values[bound]),
+        effect=effect[bound],
         others=series(others),
     )
-    tail = (
-        say("a kernel runs nearly all the time, though the host sets the pace")
-        if host_first and bound != "host"
-        else None
-    )
-    return bound, chain(lever, shares, tail)
-
-
-def _tenth(elasticity: float) -> Quantity:
-    """Return the effect of a tenth less."""
-    return share(max(elasticity, 0.0) / 10)
-
-
-def _evidence(partition: Partition, pace: Pace) -> dict[str, float | None]:
-    span = partition.span_ns
-    parts = ("compute", "comm_exposed", "other_exposed", "idle", "host_wait", "launch_latency", "unattributed")
-    shares: dict[str, float | None] = {f"{p}_share": getattr(partition, f"{p}_ns") / span for p in parts}
-    shares["host_paced_share"] = pace.paced / pace.known if pace.known else None
-    shares["after_gap_share"] = pace.after_gap / pace.kernels if pace.kernels else None
-    return shares
+    busy = say("a kernel runs nearly all the time, though the host sets the pace")
+    return bound, chain(lever, shares, busy if host_first and bound != "host" else None)
 
 
 def _bound(partition: Partition, pace: Pace, thresholds: Thresholds, host_extra: int) -> Bound:
@@ -276,28 +254,39 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
     span = partition.span_ns
     compute, communication = share(partition.compute_ns / span), share(partition.comm_exposed_ns / span)
     host = share(partition.host_wait_ns / span)
-    if bound == "host" and not latency_known:
-        waits = say(
+    ahead = say("it is unknown how far the host was ahead")  # how much compute ran while the host was hardly ahead
+    if pace.known:
+        ahead = say(
+            "{paced} of compute time ran with the host less than {lead} ahead",
+            paced=share(pace.paced / pace.known),
+            lead=ns(thresholds.lead_ns),
+        )
+    waits = []
+    if partition.idle_ns != partition.unattributed_ns or not partition.idle_ns:
+        waits.append(say("waiting for the host {share}", share=host))
+    if partition.unattributed_ns:
+        waits.append(say("idle with no launch recorded {share}", share=share(partition.unattributed_ns / span)))
+    if bound == "host":
+        first = say(
             "waiting for the host, launch latency included, takes {host} of span, above {limit}",
             host=host,
             limit=share(thresholds.idle_share),
         )
-        return chain(waits, _lead(pace, thresholds))
-    if bound == "host":
-        waits = say(
-            "waiting for the host ({host} of span) and launch latency ({latency}) are together above {limit}",
-            host=host,
-            latency=share(partition.launch_latency_ns / span),
-            limit=share(thresholds.idle_share),
-        )
-        return chain(waits, _lead(pace, thresholds))
+        if latency_known:
+            first = say(
+                "waiting for the host ({host} of span) and launch latency ({latency}) are together above {limit}",
+                host=host,
+                latency=share(partition.launch_latency_ns / span),
+                limit=share(thresholds.idle_share),
+            )
+        return chain(first, ahead)
     if bound == "communication":
         first = say(
             "exposed communication takes {communication} of span, compute {compute}",
             communication=communication,
             compute=compute,
         )
-        return chain(first, *_waits(partition), by=", ")
+        return chain(first, *waits, by=", ")
     if bound == "compute":
         first = say(
             "compute takes {compute} of span, exposed communication {communication}",
@@ -305,7 +294,7 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
             compute=compute,
         )
         notable = partition.host_wait_ns >= thresholds.idle_share * span
-        return chain(chain(first, *_waits(partition), by=", "), _lead(pace, thresholds) if notable else None)
+        return chain(chain(first, *waits, by=", "), ahead if notable else None)
     return say(
         "neither compute ({compute} of span) nor exposed communication ({communication}) nor "
         "waiting for the host ({host}) is the largest part: exposed copies and other work "
@@ -316,28 +305,6 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
         other=share(partition.other_exposed_ns / span),
         rest=share(partition.dependency_wait_ns / span),
     )
-
-
-def _lead(pace: Pace, thresholds: Thresholds) -> Message:
-    """Say how much compute ran while the host was hardly ahead."""
-    if not pace.known:
-        return say("it is unknown how far the host was ahead")
-    return say(
-        "{paced} of compute time ran with the host less than {lead} ahead",
-        paced=share(pace.paced / pace.known),
-        lead=ns(thresholds.lead_ns),
-    )
-
-
-def _waits(partition: Partition) -> list[Message]:
-    """Say how much of the time the host cost, and how much could not be attributed."""
-    span = partition.span_ns
-    found = []
-    if partition.idle_ns != partition.unattributed_ns or not partition.idle_ns:
-        found.append(say("waiting for the host {share}", share=share(partition.host_wait_ns / span)))
-    if partition.unattributed_ns:
-        found.append(say("idle with no launch recorded {share}", share=share(partition.unattributed_ns / span)))
-    return found
 
 
 # -- Our partition beside the exporter's own (step_trace_time.csv), and why they differ where they do.
@@ -377,28 +344,7 @@ def _check(vendor: VendorStep, mine: Partition, thresholds: Thresholds) -> Vendo
     }
     tolerance = max(int(thresholds.vendor_tolerance * max(vendor.span, 1)), NS_PER_US)
     agrees = all(abs(d) <= tolerance for d in diff.values())
-    return VendorCheck(
-        step=vendor.step,
-        agrees=agrees,
-        compute_diff_ns=diff["compute"],
-        comm_exposed_diff_ns=diff["comm_exposed"],
-        free_diff_ns=diff["free"],
-        span_diff_ns=diff["span"],
-        why=_why(diff, mine, tolerance, agrees),
-    )
-
-
-def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) -> Message:
-    """Explain a difference from what is known of the exporter's method."""
-    counted = say("its Free column counts {other} of copies and other work as idle", other=ns(mine.other_exposed_ns))
-    tail = counted if mine.other_exposed_ns > tolerance else None
-    if agrees:
-        largest = max(map(abs, diff.values()))
-        return chain(
-            say("the largest difference is {difference}, {tolerance} is tolerated",
-                difference=ns(largest), tolerance=ns(tolerance)),
-            tail,
-        )  # fmt: skip
+    # A difference is explained from what is known of the exporter's method.
     reasons = []
     if abs(diff["span"]) > tolerance:
         reasons.append(
@@ -411,6 +357,25 @@ def _why(diff: dict[str, int], mine: Partition, tolerance: int, agrees: bool) ->
         reasons.append(
             say("it does not count kernels of collectives (…AivKernel, …AicpuKernel) as compute, or rows were lost")
         )
-    if abs(diff["comm_exposed"]) > tolerance and abs(diff["compute"]) <= tolerance:
+    elif abs(diff["comm_exposed"]) > tolerance:
         reasons.append(say("communication crosses a boundary of the step: theirs is not cut there, ours is"))
-    return chain(*(reasons or [say("idle time differs by the time outside its events")]), tail)
+    if agrees:
+        largest = say(
+            "the largest difference is {difference}, {tolerance} is tolerated",
+            difference=ns(max(map(abs, diff.values()))),
+            tolerance=ns(tolerance),
+        )
+        reasons = [largest]
+    counted = say("its Free column counts {other} of copies and other work as idle", other=ns(mine.other_exposed_ns))
+    return VendorCheck(
+        step=vendor.step,
+        agrees=agrees,
+        compute_diff_ns=diff["compute"],
+        comm_exposed_diff_ns=diff["comm_exposed"],
+        free_diff_ns=diff["free"],
+        span_diff_ns=diff["span"],
+        why=chain(
+            *(reasons or [say("idle time differs by the time outside its events")]),
+            counted if mine.other_exposed_ns > tolerance else None,
+        ),
+    )
