@@ -18,7 +18,7 @@ from npuperf.device.syncs import Syncs
 from npuperf.model.groups import first_rows, largest, numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import narrow
-from npuperf.model.labels import I64, U8, Mask
+from npuperf.model.labels import I64, U8, Columns, Mask
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Tasks
 
@@ -44,7 +44,7 @@ class HostThreads(Struct, frozen=True):
         return cls(tasks.launch_thread, narrow(np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1)), main)
 
 
-class Blamed(Struct, frozen=True):
+class Blamed(Columns, frozen=True):
     """Host wait in pieces, ordered by time: device clock (ns), the event to blame (NONE: nothing recorded), cause."""
 
     start: I64
@@ -204,7 +204,7 @@ def paused(blamed: Blamed, gaps: Gaps, least: int) -> Blamed:
     """Return the pieces of host wait that are pauses."""
     gap = np.maximum(np.searchsorted(gaps.start, blamed.start, side="right") - 1, 0)
     chosen = pauses(gap, blamed.end - blamed.start, blamed.cause, len(gaps.start), least)
-    return Blamed(blamed.start[chosen], blamed.end[chosen], blamed.event[chosen], blamed.cause[chosen])
+    return blamed.filter(chosen)
 
 
 # -- How long the device idled that ran dry while the host was in some of its waits.

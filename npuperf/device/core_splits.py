@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.device.cores import Contended, Sweep, blocks
@@ -24,7 +24,7 @@ from npuperf.device.partition import Launches
 from npuperf.device.whatif import Scene, gains_of, saved
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import SMALL, Intervals, narrow
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I64, Columns, Mask
 from npuperf.model.result import Contention, SlowerKernel
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -40,7 +40,7 @@ _NO_EVENTS: Final = say("no events are recorded, so any of these waits may be fo
 _PORTION: Final = 1 << 20
 
 
-class CoreWaits(Struct, frozen=True):
+class CoreWaits(Columns, frozen=True):
     """Waits for cores: kernel ``kernel`` (an index into the sweep's kernels) of task ``task`` was ready at ``since``.
 
     Until ``until`` (its start) there were too few free cores for it during ``short_ns``, and none on a side that it
@@ -56,10 +56,6 @@ class CoreWaits(Struct, frozen=True):
     full_ns: I64
     holders: I64
     certain: Mask
-
-    def filter(self, chosen: Mask) -> CoreWaits:
-        """Return some of the waits."""
-        return CoreWaits(*(values[chosen] for values in astuple(self)))
 
 
 def find_core_waits(

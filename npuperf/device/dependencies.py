@@ -27,10 +27,9 @@ from npuperf.device.host_events import BLOCKING_COPY, BUSY, NONE, WAITING, Nesti
 from npuperf.device.order import previous_same
 from npuperf.device.partition import Gaps, Launches
 from npuperf.device.study import Study
-from npuperf.model.device import DeviceProfile
-from npuperf.model.groups import distinct, sorted_rows
+from npuperf.model.groups import distinct, largest, sorted_rows
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.labels import I64, U8, Columns, Labels, Mask
 from npuperf.model.result import Dependency, DependencyKind
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -50,7 +49,7 @@ _RECORD: Final = re.compile(r"(event|notify).?record|record.?(event|notify)", re
 _HOLDING: Final = re.compile(r"AscendCL@aclrt(Malloc|Free)(Host)?$|^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost)$")
 
 
-class Dependencies(Struct, frozen=True):
+class Dependencies(Columns, frozen=True):
     """Dependency wait in pieces, ordered by time: device clock (ns), the task that waited, and what for.
 
     ``source`` is the task waited for (or the row of the wait, of kind event), ``event`` the host event, ``stream`` the
@@ -67,9 +66,6 @@ class Dependencies(Struct, frozen=True):
     stream: I64
     certain: Mask
 
-    def __len__(self) -> int:
-        return len(self.start)
-
     def within(self, start: int, end: int) -> Dependencies:
         """Return the pieces inside a window, cut at its borders."""
         a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
@@ -85,15 +81,12 @@ class Dependencies(Struct, frozen=True):
         return cls(*(column[order] for column in columns))
 
 
-class _Unexplained(Struct, frozen=True):
+class _Unexplained(Columns, frozen=True):
     """Parts of waits that are not explained yet: the gap, from and to."""
 
     gap: I64
     start: I64
     end: I64
-
-    def filter(self, chosen: Mask) -> _Unexplained:
-        return _Unexplained(self.gap[chosen], self.start[chosen], self.end[chosen])
 
     def named(
         self,
@@ -390,23 +383,19 @@ class _Host(Struct, frozen=True):
         vague = self.tasks.launch_end[mine] == start
         busy = flag_causes(self.nesting.causes, BUSY)
         call = self.nesting.nearest(self.nesting.at(thread, np.where(vague, start, 0)), busy)
-        until = np.minimum(self.nesting.events.end[call], self._next_launch(thread, start))
+        never = np.iinfo(np.int64).max
+        following = np.full(len(start), never)  # when each thread next launched something, if it did
+        for number in distinct(thread).tolist():
+            own = thread == number
+            known = self.tasks.launched & (self.tasks.launch_thread == number)
+            starts = np.append(distinct(self.tasks.launch_start[known]), never)
+            following[own] = starts[np.searchsorted(starts, start[own], side="right")]
+        until = np.minimum(self.nesting.events.end[call], following)
         until = np.where(vague & (call >= 0), until - self.skew, open_.start)
         until = np.clip(until, open_.start, open_.end)
         launching = until > open_.start
         left = _Unexplained(open_.gap, until, open_.end).filter(open_.end > until)
         return _Unexplained(open_.gap, open_.start, until).filter(launching), call[launching], left
-
-    def _next_launch(self, thread: I64, time: I64) -> I64:
-        """Return when each thread next launched something after a time; the end of all times where it did not."""
-        tasks, never = self.tasks, np.iinfo(np.int64).max
-        found = np.full(len(time), never)
-        known = tasks.launched
-        for number in distinct(thread).tolist():
-            mine = thread == number
-            starts = np.append(distinct(tasks.launch_start[known & (tasks.launch_thread == number)]), never)
-            found[mine] = starts[np.searchsorted(starts, time[mine], side="right")]
-        return found
 
 
 # -- Dependency waits summed by what the device waited for.
@@ -464,14 +453,16 @@ class Namer(Struct, frozen=True):
         """Return the code line of the longest pieces for which one was recorded: of the call, else of the task."""
         if not len(self.host.frames) and not self.host.stack.names:
             return None
-        longest = members[np.argsort(-length[members], kind="stable")[:_CANDIDATES]]
-        return next((line for i in longest.tolist() if (line := self._line(waits, i))), None)
-
-    def _line(self, waits: Dependencies, i: int) -> str | None:
-        event, events = int(waits.event[i]), self.nesting.events
-        if event >= 0 and waits.kind[i] != _UNRECORDED:
-            return self.host.line_at(int(events.thread[event]), int(events.start[event]))
-        return self.host.code_line(int(self.tasks.op[int(waits.task[i])]))
+        events = self.nesting.events
+        for i in members[largest(length[members], _CANDIDATES)].tolist():
+            event = int(waits.event[i])
+            if event >= 0 and waits.kind[i] != _UNRECORDED:
+                line = self.host.line_at(int(events.thread[event]), int(events.start[event]))
+            else:
+                line = self.host.code_line(int(self.tasks.op[int(waits.task[i])]))
+            if line:
+                return line
+        return None
 
 
 def _packed(*columns: npt.NDArray[Any]) -> I64:
@@ -493,25 +484,22 @@ def sum_dependencies(
     """Sum what a device waited for once its next task was launched, within each of some windows."""
     profile, nesting = study.profile, study.nesting
     waits = find_dependencies(profile.tasks, study.launches, study.timeline.idle, study.threads, nesting, thresholds)
-    namer = Namer(profile.tasks, study.types, profile.host, nesting, _needs(profile))
-    return [namer.sums(waits.within(*window), _NAMES) for window in windows]
-
-
-def _needs(profile: DeviceProfile) -> Message:
-    """Say which recording might tell what a device waited for."""
     if profile.kineto:
-        return say(
+        needs = say(
             "no task of another stream and no call of the host explains these waits; which events streams wait for "
             "is not read from GPU traces"
         )
-    if not len(profile.host.events):
-        return say(
+    elif not len(profile.host.events):
+        needs = say(
             "no event and no task of another stream explains these waits, and calls of the host are not recorded: "
             "record with npuperf profile --level 1"
         )
-    if profile.context.level == "Level2":
-        return say("no event, no task of another stream and no call of the host explains these waits")
-    return say(
-        "no event, no task of another stream and no call of the host explains these waits: npuperf profile --level 2 "
-        "records the calls of the runtime, too"
-    )
+    elif profile.context.level == "Level2":
+        needs = say("no event, no task of another stream and no call of the host explains these waits")
+    else:
+        needs = say(
+            "no event, no task of another stream and no call of the host explains these waits: npuperf profile "
+            "--level 2 records the calls of the runtime, too"
+        )
+    namer = Namer(profile.tasks, study.types, profile.host, nesting, needs)
+    return [namer.sums(waits.within(*window), _NAMES) for window in windows]

@@ -58,10 +58,6 @@ class Launches(Struct, frozen=True):
         """True where the launch of a task is known."""
         return np.not_equal(self.end, NO_TIME)
 
-    def filter(self, chosen: Mask) -> Launches:
-        """Return the launches of some of the tasks."""
-        return self.take(np.flatnonzero(chosen))
-
     def take(self, index: I64 | slice) -> Launches:
         """Return the launches of the tasks at ``index``, or of a stretch of them."""
         return replace(self, end=self.end[index])

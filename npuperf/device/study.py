@@ -78,41 +78,22 @@ def find_sections(tasks: Tasks, host: HostOps, nesting: Nesting) -> Sections:
     names = events.name.names
     optimizer = nesting.nearest(inner, events.name.flag([bool(_OPTIMIZER.search(n)) for n in names])) != NONE
     backward = nesting.nearest(inner, events.name.flag([bool(_BACKWARD.search(n)) for n in names])) != NONE
-    forward = (inner != NONE) & _before_the_end_of(backward, tasks.step, time)
+    numbers, step = np.unique(tasks.step, return_inverse=True)
+    last = np.full(len(numbers), np.iinfo(np.int64).min)  # launch of a backward pass in each step; what follows is none
+    np.maximum.at(last, step[backward], time[backward])
+    forward = (inner != NONE) & (time <= last[step])
     part = np.select([optimizer, backward, forward], [2, 1, 0], NONE).astype(np.int32)
-    return Sections(Labels(part, tuple(PARTS)).narrowed(), _ranges(inner, nesting))
-
-
-def _before_the_end_of(backward: Mask, step: I64, time: I64) -> Mask:
-    """True for what is launched before the last launch of a backward pass in its step; what follows is neither."""
-    numbers, which = np.unique(step, return_inverse=True)
-    last = np.full(len(numbers), np.iinfo(np.int64).min)
-    np.maximum.at(last, which[backward], time[backward])
-    before: Mask = time <= last[which]
-    return before
-
-
-def _ranges(inner: I64, nesting: Nesting) -> Labels:
-    """Name the innermost user range around each launch, else the module just below the model itself."""
-    events = nesting.events
-    names = events.name.names
+    # The innermost range of the user's around each launch, else the module just below the model itself.
     own = nesting.nearest(inner, nesting.causes == CODE["range"])
     module = events.name.flag([bool(_MODULE.match(n)) for n in names])
-    model = nesting.outermost(inner, module)
-    below = _child_towards(inner, model, module, nesting)
-    chosen = np.where(own >= 0, own, np.where(below >= 0, below, model))
-    found = events.name.take(chosen)
-    return Labels(found.codes, tuple(_MODULE.sub(r"\1", n) for n in found.names)).narrowed()
-
-
-def _child_towards(inner: I64, model: I64, module: Mask, nesting: Nesting) -> I64:
-    """Return the module just inside ``model`` on the way to each event, NONE if there is none."""
-    child = np.full(len(inner), NONE)
+    model, below = nesting.outermost(inner, module), np.full(len(inner), NONE)
     at = nesting.nearest(inner, module)
     while (moving := (at >= 0) & (at != model)).any():
-        child = np.where(moving, at, child)
+        below = np.where(moving, at, below)
         at = nesting.nearest(np.where(moving, nesting.parent[at], NONE), module)
-    return child
+    found = events.name.take(np.where(own >= 0, own, np.where(below >= 0, below, model)))
+    ranges = Labels(found.codes, tuple(_MODULE.sub(r"\1", n) for n in found.names)).narrowed()
+    return Sections(Labels(part, tuple(PARTS)).narrowed(), ranges)
 
 
 def _shares(labels: Labels, first: int, last: int, weight: I64) -> list[tuple[str, float]]:
@@ -157,7 +138,11 @@ class Study(Struct, frozen=True):
         tasks, host = profile.tasks, profile.host
         nesting = Nesting.build(host.events)
         syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
-        launches = calibrate(tasks, thresholds, _returns(syncs, nesting))
+        # The return of these calls shows that the device has finished, or one stream of it, which is not named.
+        names = nesting.events.name.take(syncs.event)
+        whole, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
+        sure = whole | one
+        launches = calibrate(tasks, thresholds, Returns(syncs.start[sure], syncs.end[sure], one[sure]))
         timeline = lay_out(tasks, launches)
         numbers, steps = step_windows(tasks)
         main = main_thread(host)
@@ -215,11 +200,3 @@ class Study(Struct, frozen=True):
         numbers = self.step_numbers[(self.steps.start < span[1]) & (self.steps.end > span[0])]
         of_steps = in_steps(syncs, self.profile.host_steps, numbers)
         return (syncs.end - skew > span[0]) & (syncs.start - skew < span[1]) if of_steps is None else of_steps
-
-
-def _returns(syncs: Syncs, nesting: Nesting) -> Returns:
-    """Return the calls whose return shows that the device has finished, or one stream of it, which is not named."""
-    names = nesting.events.name.take(syncs.event)
-    whole, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
-    sure = whole | one
-    return Returns(syncs.start[sure], syncs.end[sure], one[sure])

@@ -13,7 +13,7 @@ from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.host import HostOps, is_profiler_frame, is_user_frame, shorten, user_frame
 from npuperf.model.intervals import rows_of
-from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.labels import I64, U8, Columns, Labels, Mask
 from npuperf.model.result import WaitKind, WaitPurpose
 from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
@@ -73,19 +73,15 @@ def wait_kinds(thread: I64, end: I64, event: I64, nesting: Nesting, host: HostOp
     last = copies.last(thread, np.where(around >= 0, nesting.events.start[around], end), end)
     open_ = np.isin(own, [_CODE["stream"], _CODE["copy"]])
     by_copy = open_ & (around != NONE) & (last >= 0)
-    kind = np.where(by_copy, copies.kind[last] if len(copies.kind) else own, own)
-    kind = np.where(open_ & ~by_copy, _by_name(event, nesting, own), kind).astype(np.uint8)
-    return WaitKinds(kind, np.where(by_copy, copies.pinned[last] if len(copies.kind) else -1, -1))
-
-
-def _by_name(event: I64, nesting: Nesting, own: U8) -> U8:
-    """Return kinds by the innermost operator or method with one direction, else by an operator that copies."""
-    names = nesting.events.name
+    # Else by the innermost operator or method with one direction, else by an operator that copies.
     told = _first(_METHODS, names.names)
-    at = nesting.nearest(event, (told != _CODE["unknown"])[names.codes])
+    method = nesting.nearest(event, (told != _CODE["unknown"])[names.codes])
     copying = nesting.nearest(event, names.flag([bool(_COPYING.match(n)) for n in names.names])) != NONE
-    kind = np.where(copying, np.uint8(_CODE["copy"]), own)
-    return np.where(at >= 0, told[names.codes[at]], kind).astype(np.uint8)
+    by_name = np.where(copying, np.uint8(_CODE["copy"]), own)
+    by_name = np.where(method >= 0, told[names.codes[method]], by_name)
+    kind, pinned = np.where(open_, by_name, own), np.full(len(own), -1)
+    kind[by_copy], pinned[by_copy] = copies.kind[last[by_copy]], copies.pinned[last[by_copy]]
+    return WaitKinds(kind.astype(np.uint8), pinned)
 
 
 def _first(patterns: tuple[tuple[WaitKind, re.Pattern[str]], ...], names: tuple[str, ...]) -> U8:
@@ -125,7 +121,10 @@ class Copies(Struct, frozen=True):
             time = np.where(handed, host.ops.start[op], time)
         thread, time = np.append(events.thread[submit], thread), np.append(events.start[submit], time)
         order = np.lexsort((time, thread))
-        pinned = np.append(np.full(len(submit), -1), _pinned(tasks)[moved])
+        # Pinned host memory (1) or pageable (0), which Kineto records.
+        table = [0 if "Pageable" in n else 1 if "Pinned" in n else -1 for n in tasks.name.names]
+        copied_memory = np.array([*table, -1], np.int64)[tasks.name.codes[moved]]
+        pinned = np.append(np.full(len(submit), -1), copied_memory)
         kind = np.append(of_event[submit], of_task[moved])
         return cls(thread[order], time[order], kind[order], pinned[order])
 
@@ -140,12 +139,6 @@ class Copies(Struct, frozen=True):
             inside[inside] = self.time[at[inside]] >= start[mine][inside]
             found[mine] = np.where(inside, at, NONE)
         return found
-
-
-def _pinned(tasks: Tasks) -> I64:
-    """Return 1 for copies of pinned host memory, 0 for pageable, -1 where it is not recorded (Kineto records it)."""
-    table = [0 if "Pageable" in n else 1 if "Pinned" in n else -1 for n in tasks.name.names]
-    return np.array([*table, -1], np.int64)[tasks.name.codes]
 
 
 def ends_step(end: I64, nesting: Nesting, tasks: Tasks) -> Mask:
@@ -163,16 +156,13 @@ def ends_step(end: I64, nesting: Nesting, tasks: Tasks) -> Mask:
     return result
 
 
-class Syncs(Struct, frozen=True):
+class Syncs(Columns, frozen=True):
     """Calls in which a host thread waits for the device, ordered by start. Host clock, ns; ``event`` per call."""
 
     thread: I64
     start: I64
     end: I64
     event: I64
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 class SyncPoint(Struct, frozen=True):
@@ -223,7 +213,12 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
     is_frame = names.flag([is_user_frame(n) for n in names.names])
     profiling = nesting.nearest(syncs.event, names.flag([is_profiler_frame(n) for n in names.names])) >= 0
     op, frame = nesting.outermost(syncs.event, is_op), nesting.nearest(syncs.event, is_frame)
-    labels = [*(names.take(at) for at in (syncs.event, op, frame)), _recorded_lines(syncs, host)]
+    lines = Labels.missing(len(syncs))  # in the stack of the innermost operator: within one function there are several
+    if len(host.ops) and len(host.stack):
+        stacks = host.stack.take(host.ops.latest(syncs.thread, syncs.start)).compact()
+        lines = Labels.of([user_frame(stack) for stack in stacks.names]).take(stacks.codes.astype(np.int64))
+    called, around, frames = (names.take(at) for at in (syncs.event, op, frame))
+    labels = (called, around, frames, lines)
     kinds = wait_kinds(syncs.thread, syncs.end, syncs.event, nesting, host, tasks)
     closing = ends_step(syncs.end, nesting, tasks)
     codes = np.stack([*(x.codes for x in labels), *(x.astype(np.int32) for x in (kinds.kind, kinds.pinned, profiling))])
@@ -234,25 +229,20 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
         kind, pinned = kinds.one(first), int(kinds.pinned[first])
         ends = kind in EXPLICIT and bool(closing[calls].all())
         purpose: WaitPurpose | None = "profiler" if profiling[first] else "step_end" if ends else None
-        name, around, where = _place(syncs, labels, first, host)
-        points.append(SyncPoint(name, around, where, calls, kind, None if pinned < 0 else bool(pinned), purpose))
+        where = host.line_at(int(syncs.thread[first]), int(syncs.start[first]))
+        if where is None and (text := frames[first]):
+            where = shorten(text)
+        point = SyncPoint(
+            name=called[first] or "",
+            op=around[first],
+            where=where,
+            calls=calls,
+            kind=kind,
+            pinned=None if pinned < 0 else bool(pinned),
+            purpose=purpose,
+        )
+        points.append(point)
     return points
-
-
-def _place(syncs: Syncs, labels: list[Labels], call: int, host: HostOps) -> tuple[str, str | None, str | None]:
-    """Return the call's name, the operator around it and its code line."""
-    name, around, frame, _ = (x[call] for x in labels)
-    where = host.line_at(int(syncs.thread[call]), int(syncs.start[call]))
-    return name or "", around, where or (shorten(frame) if frame else None)
-
-
-def _recorded_lines(syncs: Syncs, host: HostOps) -> Labels:
-    """Return the line in the recorded stack of the innermost operator: within one function there are several."""
-    if not len(host.ops) or not len(host.stack):
-        return Labels.missing(len(syncs))
-    stacks = host.stack.take(host.ops.latest(syncs.thread, syncs.start)).compact()
-    lines = Labels.of([user_frame(stack) for stack in stacks.names])
-    return lines.take(stacks.codes.astype(np.int64))
 
 
 def sync_names(point: SyncPoint) -> set[str]:
@@ -282,4 +272,4 @@ def only_waiting(syncs: Syncs, nesting: Nesting, thresholds: Thresholds) -> Sync
     names = nesting.events.name.take(syncs.event)
     reads = names.flag([bool(READING.search(n)) for n in names.names])
     kept = ~reads | (syncs.end - syncs.start >= thresholds.round_trip_ns)
-    return Syncs(syncs.thread[kept], syncs.start[kept], syncs.end[kept], syncs.event[kept])
+    return syncs.filter(kept)
