@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from npuperf.advise.needs import SHAPES
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
 from npuperf.base.messages import Message, Series, chain, factor, number, say, say_n, series, size
+from npuperf.device.operators import SlowedType, costliest
 from npuperf.device.rank_summary import RankSummary
-from npuperf.device.slowed import SlowedType, costliest
 from npuperf.device.view import DeviceView
 from npuperf.model.thresholds import Thresholds
 

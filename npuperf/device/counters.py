@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from npuperf.base.messages import Message, Series, chain, say, series, share
+from npuperf.base.messages import Message, chain, say, series, share
 from npuperf.base.units import NS_PER_US
 from npuperf.model.parts import CoreSide, CounterPattern, Pmu, PmuSide, UnitShare
 from npuperf.model.thresholds import Thresholds
@@ -113,31 +113,30 @@ def _sides(means: dict[str, float], thresholds: Thresholds) -> list[PmuSide]:
     A kernel that uses one kind of core has zeros for the other.
     """
     split = any(_PREFIX.match(n) for n in means)
-    sides = [s for prefix in (("aic_", "aiv_") if split else ("",)) if (s := _side(means, prefix, thresholds))]
+    sides = []
+    for prefix in ("aic_", "aiv_") if split else ("",):
+        units: dict[str, float] = {}
+        for name, value in means.items():
+            bare = _PREFIX.sub("", name)
+            if name == prefix + bare and any(pattern.match(bare) for _, pattern in _PATTERNS):
+                unit = bare.split("_")[0]  # parts of one unit (fp16 and int8 of the cube, …) add up
+                units[unit] = units.get(unit, 0.0) + value
+        if not units:
+            continue
+        ranked = [UnitShare(unit=u, ratio=r) for u, r in sorted(units.items(), key=lambda item: -item[1])]
+        memory = any(_group(u) == "memory" for u in units)
+        time = means.get(_TIMES[prefix])
+        side = PmuSide(
+            side=_SIDES[prefix],
+            pattern=_pattern(ranked, memory, thresholds),
+            units=ranked,
+            time_ns=None if time is None else round(time * NS_PER_US),
+            idle_least=max(1 - sum(units.values()), 0.0) if memory else None,
+        )
+        sides.append(side)
     working = [s for s in sides if s.units[0].ratio > 0] or sides[:1]
     timed = all(s.time_ns is not None for s in working)  # databases leave the times out
     return sorted(working, key=lambda s: -s.units[0].ratio * (s.time_ns or 0 if timed else 1))
-
-
-def _side(means: dict[str, float], prefix: str, thresholds: Thresholds) -> PmuSide | None:
-    units: dict[str, float] = {}
-    for name, value in means.items():
-        bare = _PREFIX.sub("", name)
-        if name == prefix + bare and any(pattern.match(bare) for _, pattern in _PATTERNS):
-            unit = bare.split("_")[0]  # parts of one unit (fp16 and int8 of the cube, …) add up
-            units[unit] = units.get(unit, 0.0) + value
-    if not units:
-        return None
-    ranked = [UnitShare(unit=u, ratio=r) for u, r in sorted(units.items(), key=lambda item: -item[1])]
-    memory = any(_group(u) == "memory" for u in units)
-    time = means.get(_TIMES[prefix])
-    return PmuSide(
-        side=_SIDES[prefix],
-        pattern=_pattern(ranked, memory, thresholds),
-        units=ranked,
-        time_ns=None if time is None else round(time * NS_PER_US),
-        idle_least=max(1 - sum(units.values()), 0.0) if memory else None,
-    )
 
 
 def _pattern(ranked: list[UnitShare], memory: bool, thresholds: Thresholds) -> CounterPattern:
@@ -154,7 +153,8 @@ def _pattern(ranked: list[UnitShare], memory: bool, thresholds: Thresholds) -> C
 
 
 def _told(side: PmuSide, thresholds: Thresholds) -> Message:
-    busiest, ratios = side.units[0], _ratios(side)
+    busiest, used = side.units[0], [u for u in side.units if u.ratio > 0]
+    ratios = series(say("{unit} {ratio}", unit=UNITS[u.unit], ratio=share(u.ratio)) for u in used)
     unit = _DUTIES[busiest.unit]
     if side.pattern == "limit":
         return say("limited by {unit}: {ratios} of cycles", unit=unit, ratios=ratios)
@@ -191,11 +191,6 @@ def _brief(side: PmuSide) -> Message | None:
     if side.pattern == "shared":
         return say("no leader ({unit})", unit=first)
     return first
-
-
-def _ratios(side: PmuSide) -> Series:
-    used = [u for u in side.units if u.ratio > 0]
-    return series(say("{unit} {ratio}", unit=UNITS[u.unit], ratio=share(u.ratio)) for u in used)
 
 
 def _group(unit: str) -> _Group:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypedDict
 from zlib import crc32
 
 import numpy as np
@@ -14,15 +14,13 @@ from msgspec import Struct, field
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.counters import Counter, judge_counters
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile
-from npuperf.model.groups import Groups, group_sums, numbered, sums_of
+from npuperf.model.device import DeviceProfile, TorchOperators
+from npuperf.model.groups import Groups, alike, first_rows, group_sums, medians, numbered, sums_of
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F32, F64, I64, Labels, Operands
 from npuperf.model.result import Kernel, Operator, Range
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
-
-if TYPE_CHECKING:
-    from npuperf.model.device import TorchOperators
 
 #: How many of an operator's longest kernels are asked for their code line.
 _CANDIDATES = 8
@@ -48,6 +46,26 @@ class OperatorSum(Struct, frozen=True):
     torch_op: str | None
     where: str | None
     pmu: dict[str, Counter] = field(default_factory=dict)
+
+    def __add__(self, other: OperatorSum) -> OperatorSum:
+        louder = self if self.longest >= other.longest else other
+        names = dict.fromkeys([*self.pmu, *other.pmu])
+        none = Counter(0.0, 0.0)
+        return OperatorSum(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            shortest=min(self.shortest, other.shortest),
+            longest=max(self.longest, other.longest),
+            block=_hull(self.block, other.block),
+            mix_block=_hull(self.mix_block, other.mix_block),
+            cube=self.cube + other.cube,
+            vector=self.vector + other.vector,
+            first=min(self.first, other.first),
+            last=max(self.last, other.last),
+            torch_op=louder.torch_op,
+            where=louder.where,
+            pmu={n: self.pmu.get(n, none) + other.pmu.get(n, none) for n in names},
+        )
 
 
 def type_labels(tasks: Tasks) -> Labels:
@@ -81,7 +99,12 @@ def sum_operators(
     shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
     keys = zip(types.take(groups.largest).texts(), core.take(groups.largest).texts(), strict=True)
     sums: dict[Key, OperatorSum] = {}
-    for g, ((type_, core_), op) in enumerate(zip(keys, _origins(profile, groups, tasks.op), strict=True)):
+    ordered, ends = tasks.op[groups.order], (groups.first + groups.count).tolist()
+    for g, (type_, core_) in enumerate(keys):
+        # The operator to quote: of those of the longest kernels the first whose code line is recorded.
+        asked = ordered[max(int(groups.first[g]), ends[g] - _CANDIDATES) : ends[g]][::-1].tolist()
+        known = [op for op in asked if op >= 0]
+        op = next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
         sums[type_ or "N/A", core_] = OperatorSum(
             count=count[g],
             total=total[g],
@@ -100,26 +123,12 @@ def sum_operators(
     return sums
 
 
-def _origins(profile: DeviceProfile, groups: Groups, ops: I64) -> Iterator[int]:
-    """Yield per group the launching operator to quote, -1 if none is known, asking its longest kernels first."""
-    ordered = ops[groups.order]
-    ends = (groups.first + groups.count).tolist()
-    for first, end in zip(groups.first.tolist(), ends, strict=True):
-        yield _origin(profile, ordered[max(first, end - _CANDIDATES) : end][::-1])
-
-
-def _origin(profile: DeviceProfile, ops: I64) -> int:
-    """Return the launching operator to quote: of the longest kernels the first whose code line is recorded."""
-    known = [op for op in ops.tolist() if op >= 0]
-    return next((op for op in known if profile.host.code_line(op)), known[0] if known else -1)
-
-
 def merge_operators(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
     """Add the operators of several devices."""
     merged: dict[Key, OperatorSum] = {}
     for sums in devices:
         for key, new in sums.items():
-            merged[key] = _add(merged[key], new) if key in merged else new
+            merged[key] = merged[key] + new if key in merged else new
     return merged
 
 
@@ -223,27 +232,6 @@ def _mean(counter: Counter) -> float | None:
     return counter.weighted / counter.weight if counter.weight else None
 
 
-def _add(a: OperatorSum, b: OperatorSum) -> OperatorSum:
-    louder = a if a.longest >= b.longest else b
-    names = dict.fromkeys([*a.pmu, *b.pmu])
-    none = Counter(0.0, 0.0)
-    return OperatorSum(
-        count=a.count + b.count,
-        total=a.total + b.total,
-        shortest=min(a.shortest, b.shortest),
-        longest=max(a.longest, b.longest),
-        block=_hull(a.block, b.block),
-        mix_block=_hull(a.mix_block, b.mix_block),
-        cube=a.cube + b.cube,
-        vector=a.vector + b.vector,
-        first=min(a.first, b.first),
-        last=max(a.last, b.last),
-        torch_op=louder.torch_op,
-        where=louder.where,
-        pmu={n: a.pmu.get(n, none) + b.pmu.get(n, none) for n in names},
-    )
-
-
 def _hull(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, int] | None:
     if a is None or b is None:
         return a or b
@@ -261,12 +249,18 @@ def operator_keys(types: Labels, tasks: Tasks) -> Labels:
 
     ``types``: of the tasks. Only combinations that occur become texts; a task without a type has no key.
     """
-    return _keyed((types, tasks.shapes, tasks.operands), _of_kernel)
+
+    def spell(type: str, shapes: str | None, operands: str | None) -> str:
+        known = Operands.parse(operands) if operands is not None else Operands((), (), (), ())
+        return operator_key(type, _cells(shapes), known.dtypes, known.out_dtypes)
+
+    return _keyed((types, tasks.shapes, tasks.operands), spell)
 
 
 def torch_operator_keys(operators: TorchOperators) -> Labels:
     """Return what each torch operator is: ``aten::mm [2,3;3,4] float``, as far as its inputs are recorded."""
-    return _keyed((operators.name, operators.shapes, operators.dtypes), _of_torch)
+    columns = (operators.name, operators.shapes, operators.dtypes)
+    return _keyed(columns, lambda name, shapes, dtypes: operator_key(name, _cells(shapes), _cells(dtypes)))
 
 
 def operator_key(type: str, shapes: Sequence[str], dtypes: Sequence[str], out_dtypes: Sequence[str] = ()) -> str:
@@ -278,7 +272,8 @@ def operator_key(type: str, shapes: Sequence[str], dtypes: Sequence[str], out_dt
     parts = [type]
     if any(shapes):
         parts.append(f"[{_short(_runs(shapes))}]")
-    into = _dtypes(dtypes)
+    one = {dtype for dtype in dtypes if dtype}
+    into = next(iter(one)) if len(one) == 1 else _short(_runs(dtypes)) if one else ""
     new = [dtype for dtype in dict.fromkeys(out_dtypes) if dtype and dtype not in dtypes]
     if into or new:
         parts.append(f"{into}->{','.join(new)}" if new else into)
@@ -297,22 +292,8 @@ def _keyed(columns: tuple[Labels, ...], spell: Callable[[str, str | None, str | 
     return Labels.of([spell(name, *rest) if name is not None else None for name, *rest in cells]).take(codes)
 
 
-def _of_kernel(type: str, shapes: str | None, operands: str | None) -> str:
-    known = Operands.parse(operands) if operands is not None else Operands((), (), (), ())
-    return operator_key(type, _cells(shapes), known.dtypes, known.out_dtypes)
-
-
-def _of_torch(name: str, shapes: str | None, dtypes: str | None) -> str:
-    return operator_key(name, _cells(shapes), _cells(dtypes))
-
-
 def _cells(text: str | None) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in text.replace('"', "").split(";")) if text else ()
-
-
-def _dtypes(dtypes: Sequence[str]) -> str:
-    distinct = {dtype for dtype in dtypes if dtype}
-    return next(iter(distinct)) if len(distinct) == 1 else _short(_runs(dtypes)) if distinct else ""
 
 
 def _runs(cells: Sequence[str]) -> str:
@@ -322,3 +303,89 @@ def _runs(cells: Sequence[str]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {crc32(text.encode()):08x}"
+
+
+# -- Kernels beside communication: equal kernels that run slower while the device communicates.
+#
+# They share memory bandwidth and power with it. Equal are kernels of one type with the same recorded input shapes:
+# those wholly beside communication are held against those wholly without; what overlaps in part tells nothing.
+
+#: Kinds of slowed kernels that stand in the evidence.
+_COSTLIEST: Final = 5
+
+
+class Slowed(Struct, frozen=True):
+    """Equal kernels that are slower beside communication: medians of both, and what the slower ones lose, ns.
+
+    ``total_ns``: of the ``beside`` kernels that run beside communication; ``alone``: kernels that do not.
+    """
+
+    type: str
+    shapes: str
+    beside: int
+    alone: int
+    beside_ns: int
+    alone_ns: int
+    total_ns: int
+    lost_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the median kernel takes."""
+        return self.beside_ns / self.alone_ns
+
+
+class SlowedType(TypedDict):
+    """A kind of slowed kernels in the evidence."""
+
+    type: str
+    shapes: str
+    count: int
+    ratio: float
+    lost_ns: int
+
+
+def costliest(rows: Sequence[Slowed]) -> list[SlowedType]:
+    """Return what of the first rows stands in the evidence."""
+    return [
+        SlowedType(type=row.type, shapes=row.shapes, count=row.beside, ratio=row.ratio, lost_ns=row.lost_ns)
+        for row in rows[:_COSTLIEST]
+    ]
+
+
+def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed, ...]:
+    """Return the kinds of kernels of a device that communication slows down, the costliest first."""
+    communication = tasks.work == Work.COMMUNICATION
+    chosen = np.flatnonzero((tasks.work == Work.COMPUTE) & tasks.shapes.known() & (tasks.dur > 0))
+    if not communication.any() or not len(chosen):
+        return ()
+    start, end = tasks.start, tasks.end
+    busy = Intervals.union(start[communication], end[communication])
+    start, end, types, shapes = start[chosen], end[chosen], types.take(chosen), tasks.shapes.take(chosen)
+    dur, covered = end - start, busy.within(Intervals(start, end))
+    beside, alone = covered == dur, covered == 0
+    if not beside.any():
+        return ()
+    kind = alike(types.codes, shapes.codes)
+    kinds = int(kind.max()) + 1
+    usual, under = (medians(kind[mine], dur[mine], kinds) for mine in (alone, beside))
+    beyond = np.nan_to_num(np.maximum(dur[beside] - usual[kind[beside]], 0))
+    lost = np.bincount(kind[beside], weights=beyond, minlength=kinds)
+    counts = [np.bincount(kind[mask], minlength=kinds) for mask in (beside, alone)]
+    enough = np.minimum(*counts) >= thresholds.beside_kernels_least
+    slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
+    total = np.bincount(kind[beside], weights=dur[beside], minlength=kinds)
+    first = first_rows(kind, kinds)
+    return tuple(
+        Slowed(
+            type=types[first[k]] or "",
+            shapes=shapes[first[k]] or "",
+            beside=int(counts[0][k]),
+            alone=int(counts[1][k]),
+            beside_ns=int(under[k]),
+            alone_ns=int(usual[k]),
+            total_ns=int(total[k]),
+            lost_ns=int(lost[k]),
+        )
+        for k in slower[np.argsort(-lost[slower], kind="stable")].tolist()
+    )

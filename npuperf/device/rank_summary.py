@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.device.operators import Slowed, slowed
 from npuperf.device.partition import Gaps
-from npuperf.device.slowed import Slowed, slowed
 from npuperf.device.study import Study
 from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
@@ -32,9 +32,6 @@ class LocalTime(Struct, frozen=True):
     length: I64
     compute: I64
     host: I64
-
-    def __len__(self) -> int:
-        return len(self.length)
 
 
 class OperatorTime(Struct, frozen=True):

@@ -212,12 +212,14 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
     is_op = names.flag(["::" in n and not n.startswith("autograd::") for n in names.names])
     is_frame = names.flag([is_user_frame(n) for n in names.names])
     profiling = nesting.nearest(syncs.event, names.flag([is_profiler_frame(n) for n in names.names])) >= 0
-    op, frame = nesting.outermost(syncs.event, is_op), nesting.nearest(syncs.event, is_frame)
     lines = Labels.missing(len(syncs))  # in the stack of the innermost operator: within one function there are several
     if len(host.ops) and len(host.stack):
         stacks = host.stack.take(host.ops.latest(syncs.thread, syncs.start)).compact()
         lines = Labels.of([user_frame(stack) for stack in stacks.names]).take(stacks.codes.astype(np.int64))
-    called, around, frames = (names.take(at) for at in (syncs.event, op, frame))
+    called, around, frames = (
+        names.take(at)
+        for at in (syncs.event, nesting.outermost(syncs.event, is_op), nesting.nearest(syncs.event, is_frame))
+    )
     labels = (called, around, frames, lines)
     kinds = wait_kinds(syncs.thread, syncs.end, syncs.event, nesting, host, tasks)
     closing = ends_step(syncs.end, nesting, tasks)
@@ -229,9 +231,8 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
         kind, pinned = kinds.one(first), int(kinds.pinned[first])
         ends = kind in EXPLICIT and bool(closing[calls].all())
         purpose: WaitPurpose | None = "profiler" if profiling[first] else "step_end" if ends else None
-        where = host.line_at(int(syncs.thread[first]), int(syncs.start[first]))
-        if where is None and (text := frames[first]):
-            where = shorten(text)
+        frame = frames[first]
+        where = host.line_at(int(syncs.thread[first]), int(syncs.start[first])) or (shorten(frame) if frame else None)
         point = SyncPoint(
             name=called[first] or "",
             op=around[first],

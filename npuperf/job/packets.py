@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from npuperf.device.operators import Slowed, costliest
 from npuperf.device.rank_summary import RankSummary
-from npuperf.device.slowed import Slowed, costliest
 from npuperf.job.links import class_text, size_class
 from npuperf.model.groups import alike, distinct, medians
 from npuperf.model.labels import F64, I64, Labels, Mask
@@ -90,7 +90,7 @@ def packet_costs(
 ) -> list[PacketCost]:
     """Return what costs more than a notable part of a step, and every retry and relay; the costliest first.
 
-    ``beside``: for each rank what :func:`npuperf.device.slowed.slowed` found.
+    ``beside``: for each rank what :func:`npuperf.device.operators.slowed` found.
     """
     own: list[PacketCost] = []
     for rank in ranks:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuperf.advise import load_thresholds
-from npuperf.device.slowed import Slowed, slowed
+from npuperf.device.operators import Slowed, slowed
 from npuperf.model.labels import Labels
 from npuperf.model.tasks import Tasks, Work
 

@@ -6,8 +6,8 @@ import pytest
 from ranks import MS, bandwidth, operations, summary
 
 from npuperf.advise import load_thresholds
+from npuperf.device.operators import Slowed
 from npuperf.device.rank_summary import RankSummary
-from npuperf.device.slowed import Slowed
 from npuperf.job.packets import PacketCost, packet_costs
 
 STEP = 100 * MS
