@@ -66,21 +66,19 @@ class OpenFile(Struct):
     connection: sqlite3.Connection
     most_rows: int
     tolerant: bool = False
-    _steps: int = 0
+    #: What SQLite did since the statement began.
+    steps: int = 0
 
     def limit(self) -> None:
         """Have SQLite give up what takes longer than the file's size explains, and what is too long for a cell."""
+
+        def endless() -> bool:
+            self.steps += _STEPS_AT_ONCE
+            return self.steps > _STEPS_ALWAYS + self.most_rows * _ROW_BYTES * _STEPS_PER_BYTE
+
         if sys.version_info >= (3, 11):
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-        self.connection.set_progress_handler(self._step, _STEPS_AT_ONCE)
-
-    def begin(self) -> None:
-        """Count afresh: a new statement begins."""
-        self._steps = 0
-
-    def _step(self) -> bool:
-        self._steps += _STEPS_AT_ONCE
-        return self._steps > _STEPS_ALWAYS + self.most_rows * _ROW_BYTES * _STEPS_PER_BYTE
+        self.connection.set_progress_handler(endless, _STEPS_AT_ONCE)
 
 
 @contextmanager
@@ -97,7 +95,12 @@ def open_file(path: Path, log: ReadLog) -> Iterator[OpenFile]:
         except sqlite3.Error as error:
             if is_io(error):
                 raise
-            file = _connect(_without_page_count(settled, stack), "rw", tolerant=True)
+            copy = _copy(settled, stack)
+            if copy.stat().st_size >= _HEADER_BYTES:
+                with copy.open("r+b") as header:  # without the number of pages SQLite takes what is there
+                    header.seek(_PAGE_COUNT)
+                    header.write(bytes(4))
+            file = _connect(copy, "rw", tolerant=True)
             log.warn(say("{path}: the database is damaged or cut short; the unreadable part is lost", path=str(path)))
         stack.callback(file.connection.close)
         yield file
@@ -109,12 +112,7 @@ def is_io(error: BaseException | None) -> bool:
     return "disk I/O error" in str(error) if code is None else code & 0xFF == _IO_ERROR and code != _SHORT_READ
 
 
-def read_only(path: Path) -> str:
-    """Return how SQLite is told to leave a file alone: no lock, and no files beside it."""
-    return _uri(path, _READ)
-
-
-def _uri(path: Path, mode: str) -> str:
+def _uri(path: Path, mode: str = _READ) -> str:
     return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
 
@@ -141,14 +139,21 @@ def _connect(path: Path, mode: str = _READ, *, tolerant: bool = False) -> OpenFi
 
 def _settled(path: Path, stack: ExitStack, log: ReadLog) -> Path:
     """Return the file, or a copy into which went what waits beside it: its writer was killed, or is still at it."""
-    real = Path(os.path.realpath(path))
-    waiting = [suffix for suffix, marks in _BESIDE.items() if _begins(_beside(real, suffix), marks)]
+    real = os.path.realpath(path)
+    waiting: dict[str, Path] = {}
+    for suffix, marks in _BESIDE.items():
+        beside = Path(real + suffix)
+        with suppress(InputError):
+            if beside.is_file():
+                with open_input(beside) as file:
+                    if file.read(8).startswith(marks):
+                        waiting[suffix] = beside
     if not waiting:
         return path
     copy = _copy(path, stack)
-    for suffix in waiting:
-        _copy_to(_beside(copy, suffix), _beside(real, suffix))
-    names = _beside(real, waiting[0]).name
+    for suffix, beside in waiting.items():
+        _copy_to(copy.with_name(copy.name + suffix), beside)
+    names = next(iter(waiting.values())).name
     try:
         with closing(_connect(copy, "rw").connection) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -159,21 +164,6 @@ def _settled(path: Path, stack: ExitStack, log: ReadLog) -> Path:
     log.warn(say("{path}: its writer did not close it; what {file} beside it holds was taken into account, in a copy",
                  path=str(path), file=names))  # fmt: skip
     return copy
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _begins(path: Path, marks: tuple[bytes, ...]) -> bool:
-    """Tell whether a file is there and begins like this."""
-    if not path.is_file():
-        return False
-    try:
-        with open_input(path) as file:
-            return file.read(8).startswith(marks)
-    except InputError:
-        return False
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:
@@ -193,16 +183,6 @@ def _copy_to(copy: Path, path: Path) -> None:
                        path=str(path), why=error.strerror or str(error))  # fmt: skip
             hint = say("free some space, or let TMPDIR name a folder with more of it")
             raise InputError(what, hint=hint) from error
-
-
-def _without_page_count(path: Path, stack: ExitStack) -> Path:
-    """Return a copy whose header leaves the number of pages open, so that SQLite takes what is there."""
-    copy = _copy(path, stack)
-    if copy.stat().st_size >= _HEADER_BYTES:
-        with copy.open("r+b") as file:
-            file.seek(_PAGE_COUNT)
-            file.write(bytes(4))
-    return copy
 
 
 # -- Tables.
@@ -255,24 +235,21 @@ class Database(Struct):
 
     def has(self, table: str) -> frozenset[str]:
         """Return the columns of a table, none if it does not exist or is none."""
-        if table not in self._columns:
-            self._columns[table] = frozenset()
-            try:
-                self._columns[table] = self._columns_of(table)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                self._cannot_read(table, error)
-        return self._columns[table]
-
-    def _columns_of(self, table: str) -> frozenset[str]:
+        if table in self._columns:
+            return self._columns[table]
+        self._columns[table] = frozenset()
         kind = """SELECT type = 'table' AND rootpage > 0 FROM sqlite_master
                   WHERE name = ?1 AND type IN ('table', 'view')"""
-        found = self.file.connection.execute(kind, (table,)).fetchone()
-        if found and not found[0]:  # a program rather than data, and one that need not end
-            self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
-        if not found or not found[0]:
-            return frozenset()
-        rows = self.file.connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
-        return frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
+        try:
+            found = self.file.connection.execute(kind, (table,)).fetchone()
+            if found and not found[0]:  # a program rather than data, and one that need not end
+                self.log.warn(say("{path}: {table} is not a table; it was not read", path=str(self.path), table=table))
+            elif found:
+                rows = self.file.connection.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
+                self._columns[table] = frozenset(str(name) for _, name, *_, hidden in rows if not hidden)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._cannot_read(table, error)
+        return self._columns[table]
 
     def offers(self, table: str, *columns: str) -> bool:
         """Tell whether there is a table with all of these columns; of one that lacks some it is told."""
@@ -307,21 +284,18 @@ class Database(Struct):
             except NotInBulkError:
                 rows = self.rows(table, query_of(table, list(here.values()), where))
                 read = _joined([list(map(_integers, zip(*batch, strict=True))) for batch in rows], len(here))
-        found = {name: self._sane(table, here[name], values) for name, values in zip(here, read, strict=True)}
+        found = dict(zip(here, read, strict=True))
+        for name, column in here.items():
+            if column in ("startNs", "endNs"):  # times are judged by the row
+                continue
+            bad = found[name] < UNKNOWN
+            if column in _MOST:
+                bad |= found[name] > _MOST[column]
+            if bad.any():  # none of this column can be so
+                self.unreadable(table, column, int(np.count_nonzero(bad)))
+                found[name] = np.where(bad, UNKNOWN, found[name])
         size = max(map(len, read), default=0)
         return {name: found[name] if name in found else np.full(size, UNKNOWN, np.int64) for name in places}
-
-    def _sane(self, table: str, column: str, values: I64) -> I64:
-        """Return the values; what none of this column can be is told and becomes -1. Times are judged by the row."""
-        if column in ("startNs", "endNs"):
-            return values
-        bad = values < UNKNOWN
-        if column in _MOST:
-            bad |= values > _MOST[column]
-        if not bad.any():
-            return values
-        self.unreadable(table, column, int(np.count_nonzero(bad)))
-        return np.where(bad, UNKNOWN, values)
 
     def spans(self, table: str, wanted: Mapping[str, Spelled], where: str = "") -> dict[str, I64]:
         """Read ``start``, ``end`` and other columns, as :meth:`columns` does, of the rows whose times can be.
@@ -406,7 +380,7 @@ class Database(Struct):
         while True:
             batch: list[tuple[Any, ...]] = []
             error: Exception | None = None
-            self.file.begin()
+            self.file.steps = 0
             try:
                 if cursor is None:
                     behind = f" LIMIT {1 if alone else -1} OFFSET {position}" if position or alone else ""
@@ -424,8 +398,14 @@ class Database(Struct):
             if error is None and not alone:
                 continue
             cursor = None
-            if error is None or self._not_text(error):
+            connection = self.file.connection
+            if error is None:
                 alone = False
+            elif connection.text_factory is str and "decode" in str(error):
+                alone = False
+                self.log.warn(say("{path}: some texts are not UTF-8; the bytes at fault are shown as \ufffd",
+                                  path=str(self.path)))  # fmt: skip
+                connection.text_factory = lambda text: text.decode(errors="replace")
             elif not alone:
                 alone = True
             elif isinstance(error, sqlite3.DataError) and passed < _RESUMED:
@@ -435,16 +415,6 @@ class Database(Struct):
         self.lose(passed, say("table {table}: longer than any row of a profile", table=table))
         if error is not None:
             self._cannot_read(table, error, position - passed)
-
-    def _not_text(self, error: Exception) -> bool:
-        """Tell whether a text was not UTF-8, and from now on take such texts as they are."""
-        connection = self.file.connection
-        if connection.text_factory is not str or "decode" not in str(error):
-            return False
-        self.log.warn(say("{path}: some texts are not UTF-8; the bytes at fault are shown as \ufffd",
-                          path=str(self.path)))  # fmt: skip
-        connection.text_factory = lambda text: text.decode(errors="replace")
-        return True
 
     def text(self, ids: I64) -> Labels:
         """Turn string ids into labels; unknown ids (told when the database is closed) and "N/A": not recorded."""
@@ -499,7 +469,15 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_file(path, log))
-            db = Database(path, file, log, driver=_driver(file, stack))
+            driver = None  # where the file is damaged, or small
+            if not file.tolerant and file.path.stat().st_size >= _LARGE_BYTES:
+                with suppress(ImportError):
+                    import adbc_driver_manager
+                    import adbc_driver_sqlite
+
+                    with suppress(adbc_driver_manager.Error):
+                        driver = stack.enter_context(adbc_driver_sqlite.connect(_uri(file.path)))
+            db = Database(path, file, log, driver=driver)
             db.strings.update(db.names("STRING_IDS", "value"))
             yield db
             db.report()
@@ -511,19 +489,6 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
             raise InputError(what) from error
         except OSError as error:
             raise unreadable(path, error) from error
-
-
-def _driver(file: OpenFile, stack: ExitStack) -> Any:
-    """Open a database for reading in bulk, until ``stack`` closes; None where that cannot be, or does not pay."""
-    if file.tolerant or file.path.stat().st_size < _LARGE_BYTES:
-        return None
-    with suppress(ImportError):
-        import adbc_driver_manager
-        import adbc_driver_sqlite
-
-        with suppress(adbc_driver_manager.Error):
-            return stack.enter_context(adbc_driver_sqlite.connect(read_only(file.path)))
-    return None
 
 
 def query_of(table: str, columns: Sequence[str], where: str = "", number: str | None = None) -> str:
@@ -560,7 +525,11 @@ def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:
     if {int, float, type(None)}.issuperset(map(type, values)):
         number = np.array(values, np.float64)
     else:
-        number = np.array([_number(v) for v in values], np.float64)
+        number = np.full(len(values), np.inf)
+        for at, value in enumerate(values):
+            with suppress(TypeError, ValueError, OverflowError):
+                number[at] = np.nan if value is None else float(value)
+        number[np.isnan(number) & np.array([value is not None for value in values])] = np.inf
     return _integers(first), _integers(second), _single(number)
 
 
@@ -568,16 +537,6 @@ def _single(values: F64) -> F32:
     """Return numbers in single precision, infinite where they are too large for it."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
-
-
-def _number(value: Any) -> float:
-    if value is None:
-        return float("nan")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("inf")
-    return number if number == number else float("inf")
 
 
 def _integers(cells: tuple[Any, ...]) -> I64:
