@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.base.notes import parse_note
@@ -40,21 +39,7 @@ class DbCommunication(Struct, frozen=True):
 
 def read_communication_db(db: Database) -> DbCommunication:
     """Read operations, what they moved over which link, groups and the machine's name from a profiler's database."""
-    op = _operations(db)
-    groups = _group_labels(db, op["group"])
-    transfers = _transfers(db, op, groups)
-    host = _host(db)
-    return DbCommunication(
-        {
-            device: replace(_of_device(db, op, groups, transfers, op["device"] == device), host=host)
-            for device in distinct(np.append(op["device"], [] if len(op["device"]) else [-1]).astype(np.int64)).tolist()
-        },
-        book_of(notes(db, "distributed_args", "parallel_group_info")),
-    )
-
-
-def _operations(db: Database) -> dict[str, I64]:
-    return db.spans("COMMUNICATION_OP", {
+    op = db.spans("COMMUNICATION_OP", {
         "name": "opName",
         "id": "opId",
         "type": ("opType",),
@@ -63,27 +48,28 @@ def _operations(db: Database) -> dict[str, I64]:
         "retry": ("retry",),
         "relay": ("relay",),
     })  # fmt: skip
-
-
-def _of_device(db: Database, op: dict[str, I64], groups: Labels, transfers: _Transfers, mine: Mask) -> Communication:
-    rows = np.flatnonzero(mine)
-    flags = {part: np.where(np.isin(op[part][rows], (0, 1)), op[part][rows], -1) for part in ("retry", "relay")}
-    ops = operations(
-        db.text(op["name"][rows]), op["start"][rows], op["end"][rows],
-        type_=db.text(op["type"][rows]), group=groups.take(rows), **flags,
-    )  # fmt: skip
-    place = np.full(len(mine) + 1, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    here = transfers.filter(place[transfers.op] >= 0)
-    here = replace(here, op=place[here.op])
-    type_, name = (column.take(here.op) for column in (ops.type, ops.name))
-    return Communication(operations=ops, bandwidth=here.bandwidth(), links=here.links(type_, ops.group, name))
-
-
-def _group_labels(db: Database, ids: I64) -> Labels:
-    """Return the hashes of the groups' ids."""
-    texts = db.text(ids)
-    return Labels(texts.codes, tuple(map(group_hash, texts.names)))
+    texts = db.text(op["group"])
+    groups = Labels(texts.codes, tuple(map(group_hash, texts.names)))
+    transfers = _transfers(db, op)
+    has = db.has("HOST_INFO")  # the machine's name, or else its number
+    columns = (column for column in ("hostName", "hostUid") if column in has)
+    cells = (cell for c in columns for batch in db.rows("HOST_INFO", f"SELECT {c} FROM HOST_INFO") for (cell,) in batch)
+    host = next((str(cell) for cell in cells if cell and isinstance(cell, str | int)), None)
+    devices = {}
+    for device in distinct(op["device"]).tolist() if len(op["device"]) else [-1]:
+        rows = np.flatnonzero(op["device"] == device)
+        flags = {part: np.where(np.isin(op[part][rows], (0, 1)), op[part][rows], -1) for part in ("retry", "relay")}
+        ops = operations(
+            db.text(op["name"][rows]), op["start"][rows], op["end"][rows],
+            type_=db.text(op["type"][rows]), group=groups.take(rows), **flags,
+        )  # fmt: skip
+        place = np.full(len(groups) + 1, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        here = transfers.of_operations(place)
+        type_, name = (column.take(here.op) for column in (ops.type, ops.name))
+        links = here.links(type_, ops.group, name)
+        devices[device] = Communication(operations=ops, bandwidth=here.bandwidth(), links=links, host=host)
+    return DbCommunication(devices, book_of(notes(db, "distributed_args", "parallel_group_info")))
 
 
 def notes(db: Database, *names: str) -> dict[str, object]:
@@ -102,17 +88,6 @@ def notes(db: Database, *names: str) -> dict[str, object]:
     return found
 
 
-def _host(db: Database) -> str | None:
-    """Return the machine's name, or else its number."""
-    has = db.has("HOST_INFO")
-    for column in ("hostName", "hostUid"):
-        for batch in db.rows("HOST_INFO", f"SELECT {column} FROM HOST_INFO") if column in has else ():
-            found = next((str(name) for (name,) in batch if name and isinstance(name, str | int)), None)
-            if found is not None:
-                return found
-    return None
-
-
 class _Transfers(Struct, frozen=True):
     """Data that went over links: ``op`` is the row of the operation, ranks are those inside of its group."""
 
@@ -123,11 +98,13 @@ class _Transfers(Struct, frozen=True):
     bytes: I64
     ns: I64
 
-    def filter(self, mask: Mask) -> _Transfers:
-        """Return the transfers where ``mask`` holds."""
+    def of_operations(self, place: I64) -> _Transfers:
+        """Return the transfers of operations that have a place (not -1), which stands for them then."""
+        op = place[self.op]
+        mine = op >= 0
         return _Transfers(
-            self.op[mask], self.transport.filter(mask), self.source[mask], self.target[mask], self.bytes[mask],
-            self.ns[mask],
+            op[mine], self.transport.filter(mine), self.source[mine], self.target[mine], self.bytes[mine],
+            self.ns[mine],
         )  # fmt: skip
 
     def bandwidth(self) -> Bandwidth:
@@ -157,7 +134,7 @@ def _sums(keys: tuple[I64 | Any, ...], bytes_: I64, ns: I64) -> tuple[I64, I64, 
     return order[starts], np.add.reduceat(bytes_[order], starts), np.add.reduceat(ns[order], starts), count
 
 
-def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
+def _transfers(db: Database, op: dict[str, I64]) -> _Transfers:
     """Read the parts of operations that move data, with the times of their tasks."""
     table = "COMMUNICATION_TASK_INFO"
     none = np.empty(0, np.int64)
@@ -175,20 +152,20 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     at = match(part["op"], op["id"])
     start, end = pick(time["start"], row), pick(time["end"], row)
     listed = (at >= 0) & (row >= 0)
-    if not listed.all():
-        _tell_unlisted(db, table, part)
+    if not listed.all():  # those of rows that are lost are told with these
+        tasks, ops = db.columns("TASK", {"id": "globalTaskId"}), db.columns("COMMUNICATION_OP", {"id": "opId"})
+        there = np.isin(part["task"], tasks["id"]) & np.isin(part["op"], ops["id"])
+        db.lose(there, say("table {table}: parts of operations, or of tasks, that are not listed", table=table))
     order = np.lexsort((start, part["plane"], at))
     order = order[listed[order]]
     part = {name: column[order] for name, column in part.items()}
     at, start, end = at[order], start[order], end[order]
     payload = _named(db, "ENUM_HCCL_RDMA_TYPE", part["rdma"]) == _PAYLOAD
-    two = db.text(op["name"]).flag(
-        [any(w in n.lower() for w in ("send", "receive")) for n in db.text(op["name"]).names]
-    )
+    names, types = db.text(op["name"]), db.text(part["type"])
+    two = names.flag([any(w in n.lower() for w in ("send", "receive")) for n in names.names])
     ns = _with_closing(payload, at, part["plane"], start, end, two[at])
-    moves = np.isin(_texts(db, part["type"]), _MOVES) & (
-        _named(db, "ENUM_HCCL_TRANSPORT_TYPE", part["transport"]) == "SDMA"
-    )
+    moves = types.flag([name in _MOVES for name in types.names])
+    moves &= _named(db, "ENUM_HCCL_TRANSPORT_TYPE", part["transport"]) == "SDMA"
     link = _named(db, "ENUM_HCCL_LINK_TYPE", part["link"])
     link = np.where(payload, "RDMA", link)
     known = (part["size"] > 0) & (part["source"] != part["target"])
@@ -198,14 +175,6 @@ def _transfers(db: Database, op: dict[str, I64], groups: Labels) -> _Transfers:
     return _Transfers(
         at[chosen], transport, part["source"][chosen], part["target"][chosen], part["size"][chosen], ns[chosen]
     )
-
-
-def _tell_unlisted(db: Database, table: str, part: dict[str, I64]) -> None:
-    """Tell of parts whose task or operation has no row at all; those of rows that are lost are told with these."""
-    tasks = db.columns("TASK", {"id": "globalTaskId"})["id"]
-    ops = db.columns("COMMUNICATION_OP", {"id": "opId"})["id"]
-    listed = np.isin(part["task"], tasks) & np.isin(part["op"], ops)
-    db.lose(listed, say("table {table}: parts of operations, or of tasks, that are not listed", table=table))
 
 
 def _with_closing(payload: Mask, op: I64, plane: I64, start: I64, end: I64, two: Mask) -> I64:
@@ -228,11 +197,6 @@ def _with_closing(payload: Mask, op: I64, plane: I64, start: I64, end: I64, two:
     return ns
 
 
-def _texts(db: Database, ids: I64) -> Any:
-    labels = db.text(ids)
-    return np.array([*labels.names, ""])[labels.codes]
-
-
 def _named(db: Database, table: str, ids: I64) -> Any:
     """Return the names that an enumeration of the database has for these numbers."""
     found = db.names(table)
@@ -244,11 +208,6 @@ def _named(db: Database, table: str, ids: I64) -> Any:
 
 _MOST: Final = 1e12
 _LATEST_US: Final = 4e15
-
-
-def read_sums(db: Database) -> Communication:
-    """Read the exporter's sums from analysis.db: the tables CommAnalyzerTime, …Bandwidth and …Matrix."""
-    return replace(_sums_of_operations(db), links=_matrix(db))
 
 
 def _rows(db: Database, table: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -264,13 +223,14 @@ _NOTHING: Final = (None, "", "N/A")
 _PARTS: Final = ("transit_time", "wait_time", "synchronization_time", "idle_time")
 
 
-def _sums_of_operations(db: Database) -> Communication:
+def read_sums(db: Database) -> Communication:
+    """Read the exporter's sums from analysis.db: the tables CommAnalyzerTime, …Bandwidth and …Matrix."""
     table = "CommAnalyzerTime"
     elapse = "elapse_time" if "elapse_time" in db.has(table) else "elapsed_time"
     key = ("hccl_op_name", "group_name", "step")
     rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != TOTAL]
     if not rows:
-        return Communication()
+        return Communication(links=_matrix(db))
     name, group, step, kind, *times = zip(*rows, strict=True)
     start, length = _numbers(times[0], NS_PER_US, _LATEST_US), _numbers(times[1], NS_PER_MS, _MOST)
     split = [_told(db, table, *part, NS_PER_MS) for part in zip(_PARTS, times[2:], strict=True)]
@@ -289,7 +249,7 @@ def _sums_of_operations(db: Database) -> Communication:
     places = {key: i for i, key in enumerate(zip(name, group, step, strict=True))}
     recorded = np.flatnonzero(np.any(np.array(split) >= 0, axis=0))
     vendor = VendorTimes(recorded, *(part[recorded] for part in split))
-    return Communication(operations=ops, bandwidth=_packets(db, places), vendor=vendor)
+    return Communication(operations=ops, bandwidth=_packets(db, places), vendor=vendor, links=_matrix(db))
 
 
 def _packets(db: Database, places: dict[tuple[Any, ...], int]) -> Bandwidth:

@@ -179,77 +179,6 @@ def read_communication_json(path: Path, log: ReadLog) -> Communication:
         log.lose(path, found.ops, say("operations that are damaged or cut short"))
     if found.cells:
         log.lose(path, found.cells, say("cells without a usable number; the other cells of their operations are used"))
-    return _communication(found)
-
-
-def _decode(data: bytes | Raw, found: _Columns) -> None:
-    """Decode a sound file: step → p2p or collective → operation, or the operations alone."""
-    for key, value in _OBJECT.decode(data).items():
-        if _STEP.fullmatch(key) or key in _SECTIONS:
-            sections = {key: value} if key in _SECTIONS else _OBJECT.decode(value)
-            for section, ops in sections.items():
-                _section(found, step_number(key), section, ops)
-        elif key != TOTAL:
-            _one(found, -1, "", key, value)
-
-
-def _section(found: _Columns, step: int, section: str, value: Raw) -> None:
-    try:
-        found.add(step, section, _OPS.decode(value))
-    except DAMAGED:  # something in it is not of the kind it should be
-        try:
-            ops = _OBJECT.decode(value)
-        except DAMAGED:
-            found.ops += 1
-            return
-        for name, op in ops.items():
-            _one(found, step, section, name, op)
-
-
-def _one(found: _Columns, step: int, section: str, name: str, value: Raw | bytes) -> None:
-    if name == TOTAL:
-        return
-    try:
-        op = _OP.decode(value)
-    except DAMAGED:
-        found.ops += 1
-    else:
-        found.add(step, section, {name: op})
-
-
-def objects_in(data: bytes, keys: re.Pattern[bytes]) -> Iterator[tuple[int, str, str, bytes]]:
-    """Yield step, section, name and text of the objects in a damaged file.
-
-    ``keys`` finds their names, with ``object`` where each begins, and the names of steps and sections as ``layer``.
-    """
-    step, section = -1, ""
-    found = list(keys.finditer(data))
-    for key, following in zip(found, [*(k.start() for k in found), len(data)][1:], strict=True):
-        if key["layer"] is None:
-            yield step, section, key["op"].decode(errors="replace"), _balanced(data[key.start("object") : following])
-        elif (layer := key["layer"].decode()) in _SECTIONS:
-            section = layer
-        else:
-            step = step_number(layer)
-
-
-def _balanced(data: bytes) -> bytes:
-    """Return the object that the bytes begin with; the texts in it have no braces."""
-    depth = 0
-    for brace in _BRACE.finditer(data):
-        depth += 1 if brace.group() == b"{" else -1
-        if depth == 0:
-            return data[: brace.end()]
-    return data
-
-
-def step_number(key: str) -> int:
-    """Return 13 for step13, -1 for a step without a number."""
-    found = _STEP.fullmatch(key)
-    return int(found.group(1)) if found and found.group(1) else -1
-
-
-def _communication(found: _Columns) -> Communication:
     none = np.empty((6, 0), np.int64)
     start, elapse, *split = np.concatenate([none, *found.times], axis=1)
     known = (start > 0) & (elapse >= 0)
@@ -268,6 +197,64 @@ def _communication(found: _Columns) -> Communication:
         bytes_, ns, packet, count = (np.array(column, np.int64) for column in numbers)
         bandwidth = Bandwidth(np.array(op, np.int64), Labels.of([*transport]), bytes_, ns, packet, count)
     return Communication(operations=ops, bandwidth=bandwidth, vendor=vendor)
+
+
+def _decode(data: bytes | Raw, found: _Columns) -> None:
+    """Decode a sound file: step → p2p or collective → operation, or the operations alone."""
+    for key, value in _OBJECT.decode(data).items():
+        if _STEP.fullmatch(key) or key in _SECTIONS:
+            sections = {key: value} if key in _SECTIONS else _OBJECT.decode(value)
+            for section, ops in sections.items():
+                try:
+                    found.add(step_number(key), section, _OPS.decode(ops))
+                except DAMAGED:  # something in it is not of the kind it should be
+                    try:
+                        each = _OBJECT.decode(ops)
+                    except DAMAGED:
+                        found.ops += 1
+                        continue
+                    for name, op in each.items():
+                        _one(found, step_number(key), section, name, op)
+        elif key != TOTAL:
+            _one(found, -1, "", key, value)
+
+
+def _one(found: _Columns, step: int, section: str, name: str, value: Raw | bytes) -> None:
+    if name == TOTAL:
+        return
+    try:
+        op = _OP.decode(value)
+    except DAMAGED:
+        found.ops += 1
+    else:
+        found.add(step, section, {name: op})
+
+
+def objects_in(data: bytes, keys: re.Pattern[bytes]) -> Iterator[tuple[int, str, str, bytes]]:
+    """Yield step, section, name and text of the objects in a damaged file, whose texts have no braces.
+
+    ``keys`` finds their names, with ``object`` where each begins, and the names of steps and sections as ``layer``.
+    """
+    step, section = -1, ""
+    found = list(keys.finditer(data))
+    for key, following in zip(found, [*(k.start() for k in found), len(data)][1:], strict=True):
+        if key["layer"] is not None:
+            layer = key["layer"].decode()
+            step, section = (step, layer) if layer in _SECTIONS else (step_number(layer), section)
+            continue
+        text, depth = data[key.start("object") : following], 0
+        for brace in _BRACE.finditer(text):
+            depth += 1 if brace.group() == b"{" else -1
+            if depth == 0:
+                text = text[: brace.end()]
+                break
+        yield step, section, key["op"].decode(errors="replace"), text
+
+
+def step_number(key: str) -> int:
+    """Return 13 for step13, -1 for a step without a number."""
+    found = _STEP.fullmatch(key)
+    return int(found.group(1)) if found and found.group(1) else -1
 
 
 # -- communication_matrix.json: what went over each link, summed per type and group, and of single operations.
@@ -311,9 +298,27 @@ def read_matrix(path: Path, log: ReadLog) -> LinkUse:
     """Read the links, with ranks inside of their groups. Raises InputError when the file cannot be opened."""
     data = read_input(path).removeprefix(b"\xef\xbb\xbf")
     try:
-        rows = list(_listed(data) if data.lstrip()[:1] == b"[" else _nested(data))
+        if data.lstrip()[:1] == b"[":  # msprof's form: a list of operations with their links
+            rows = [
+                row
+                for op in _LIST.decode(data)
+                for use in op.links
+                for row in matrix_row(op.op, "", (use.source, use.target), use.transport, (use.size, use.time), use.op)
+            ]
+        else:  # torch_npu's: step → p2p or collective → type and group → link
+            rows = [
+                row
+                for step, sections in _OBJECT.decode(data).items()
+                for keys in _OBJECT.decode(sections).values()
+                for key, links in _OBJECT.decode(keys).items()
+                for row in _of_key(step, key, links)
+            ]
     except DAMAGED as error:
-        rows = list(_salvaged(data))
+        rows = [
+            row
+            for number, _, key, links in objects_in(data, _LINK_KEYS)
+            for row in _of_key(f"step{number}" if number >= 0 else "step", key, links)
+        ]
         log.warn(say_n("{path}: damaged or cut short ({why}); the uses of {n} link were kept, the others are lost",
                        "{path}: damaged or cut short ({why}); the uses of {n} links were kept, the others are lost",
                        len(rows) - rows.count(None), path=str(path), why=str(error)))  # fmt: skip
@@ -342,14 +347,6 @@ def link_use(rows: list[_Row]) -> LinkUse:
     )
 
 
-def _nested(data: bytes) -> Iterator[_Row | None]:
-    """Yield the rows of torch_npu's form: step → p2p or collective → type and group → link."""
-    for step, sections in _OBJECT.decode(data).items():
-        for keys in _OBJECT.decode(sections).values():
-            for key, links in _OBJECT.decode(keys).items():
-                yield from _of_key(step, key, links)
-
-
 def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
     try:
         found = _LINKS.decode(links)
@@ -362,25 +359,12 @@ def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
         yield from matrix_row(key, step, pair, use.transport, (use.size, use.time), use.op)
 
 
-def _salvaged(data: bytes) -> Iterator[_Row | None]:
-    """Yield what a damaged file still has whole."""
-    for step, _, key, links in objects_in(data, _LINK_KEYS):
-        yield from _of_key(f"step{step}" if step >= 0 else "step", key, links)
-
-
-def _listed(data: bytes) -> Iterator[_Row | None]:
-    """Yield the rows of msprof's own form: a list of operations with their links."""
-    for listed in _LIST.decode(data):
-        for use in listed.links:
-            yield from matrix_row(listed.op, "", (use.source, use.target), use.transport, (use.size, use.time), use.op)
-
-
 def matrix_row(
     key: str, step: str, ends: tuple[object, object], transport: object, amounts: tuple[object, object], op: object
 ) -> Iterator[_Row | None]:
     """Yield the row of one link, None if it is unusable; nothing for what stays on the chip."""
     found = _LINK_KEY.fullmatch(key)
-    source, target = map(_rank, ends)
+    source, target = (int(text) if re.fullmatch(r"\d{1,9}", text := str(end)) else -1 for end in ends)
     if transport in LOCAL or (source == target and source >= 0):
         return
     size, ns = (_scaled(a, unit) for a, unit in zip(amounts, (BYTES_PER_MB, NS_PER_MS), strict=True))
@@ -398,11 +382,6 @@ def matrix_row(
     yield step_number(step), type_of(type_), id_, transport, source, target, size, ns, 1 if name else -1, name
 
 
-def _rank(value: object) -> int:
-    text = str(value)
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else -1
-
-
 def _scaled(value: object, unit: int) -> int:
     """Return a number in our unit, -1 if it is none."""
     try:
@@ -413,37 +392,27 @@ def _scaled(value: object, unit: int) -> int:
 
 
 def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:
-    """Return links with the ranks of the whole run, and the types that operations have.
+    """Return links with the ranks of the whole run, -1 where the group's are unknown, and the types of operations.
 
     The exporter files reduceScatter as reduce and alltoallv as alltoall.
     """
-    source, target = (_world(links.group, ranks, book) for ranks in (links.source, links.target))
-    return replace(links, source=source, target=target, type=_typed(links, ops))
+    world = []
+    for rank in (links.source, links.target):
+        world.append(np.full(len(rank), -1, np.int64))
+        for code, id_ in enumerate(links.group.names):
+            ranks = np.array(book.ranks(id_), np.int64)
+            mine = np.flatnonzero((links.group.codes == code) & (rank >= 0) & (rank < len(ranks)))
+            world[-1][mine] = ranks[rank[mine]]
 
+    def groups_with(type_: str) -> set[str]:
+        mine = ops.type.flag([t == type_ for t in ops.type.names])
+        return {ops.group.names[c] for c in distinct(ops.group.codes[mine]).tolist() if c >= 0}
 
-def _world(group: Labels, rank: I64, book: GroupBook) -> I64:
-    """Return the ranks of the whole run behind ranks of groups, -1 where the group's are unknown."""
-    world = np.full(len(rank), -1, np.int64)
-    for code, id_ in enumerate(group.names):
-        ranks = np.array(book.ranks(id_), np.int64)
-        mine = np.flatnonzero((group.codes == code) & (rank >= 0) & (rank < len(ranks)))
-        world[mine] = ranks[rank[mine]]
-    return world
-
-
-def _typed(links: LinkUse, ops: Operations) -> Labels:
-    """Put the types of operations for those that the exporter files under another's."""
     labels = [*dict.fromkeys(("reduce", "reduceScatter", "alltoall", "alltoallv", *links.type.names))]
     codes = np.append([labels.index(n) for n in links.type.names], -1)[links.type.codes].astype(np.int32)
     for filed, meant in (("reduce", "reduceScatter"), ("alltoall", "alltoallv")):
-        there = _groups_with(ops, meant) - _groups_with(ops, filed)
+        there = groups_with(meant) - groups_with(filed)
         by_group = links.group.flag([g in there for g in links.group.names])
         by_name = links.name.flag([f"_{meant}_" in n for n in links.name.names])
-        is_filed = codes == labels.index(filed)
-        codes[is_filed & (by_group | by_name)] = labels.index(meant)
-    return Labels(codes, tuple(labels)).compact()
-
-
-def _groups_with(ops: Operations, type_: str) -> set[str]:
-    mine = ops.type.flag([t == type_ for t in ops.type.names])
-    return {ops.group.names[c] for c in distinct(ops.group.codes[mine]).tolist() if c >= 0}
+        codes[(codes == labels.index(filed)) & (by_group | by_name)] = labels.index(meant)
+    return replace(links, source=world[0], target=world[1], type=Labels(codes, tuple(labels)).compact())

@@ -6,7 +6,7 @@ Operations name a group by the hash of its id, or by the last three digits of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from npuperf.base.messages import say
 from npuperf.base.notes import read_note
 from npuperf.model.communication import Operations, ProcessGroup
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.join import match_keys
+from npuperf.readers.join import match_keys, shared_codes
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import Slices, Trace
 
@@ -79,19 +79,16 @@ class GroupBook(Struct):
 
     def of_rank(self, rank: int | None, seen: Iterable[str]) -> tuple[ProcessGroup, ...]:
         """Return what one rank knows: its groups, and those that its operations name."""
-        self._guess(rank, set(seen))
-        for id_ in sorted(set(seen) - self.groups.keys()):
-            self.add(ProcessGroup(id_))
         named = set(seen)
-        return tuple(g for g in self.groups.values() if g.id in named or rank is None or rank in g.ranks)
-
-    def _guess(self, rank: int | None, seen: set[str]) -> None:
-        """Give the only group without ranks the only set of ranks without a group."""
-        open_ = [id_ for id_ in seen if not self.ranks(id_)]
+        # The only group without ranks has the only set of ranks without a group.
+        open_ = [id_ for id_ in named if not self.ranks(id_)]
         taken = {tuple(sorted(g.ranks)) for g in self.groups.values()}
         sets = [s for s in self.sets if rank in s and tuple(sorted(s)) not in taken]
         if len(open_) == 1 and len(sets) == 1:
             self.add(ProcessGroup(open_[0], None, sets[0]))
+        for id_ in sorted(named - self.groups.keys()):
+            self.add(ProcessGroup(id_))
+        return tuple(g for g in self.groups.values() if g.id in named or rank is None or rank in g.ranks)
 
 
 def by_digits(ids: Iterable[str]) -> dict[str, str]:
@@ -124,74 +121,56 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
     book = GroupBook()
     for path in paths:
         try:
-            read = _READERS[path.name](path, log)
+            book.take(_read_groups(path, log))
         except InputError as error:
             log.warn(say("{failure}; the ranks of its groups are unknown", failure=error.what))
-            continue
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             log.warn(
                 say("{path}: cannot be read ({why}); the ranks of its groups are unknown",
                     path=str(path), why=str(error))
             )  # fmt: skip
-            continue
-        book.take(read)
-        log.use(path)
+        else:
+            log.use(path)
     return book
 
 
-def _group_file(path: Path, _: ReadLog) -> GroupBook:
-    """Read sets of ranks, and in newer files the groups they belong to."""
+def _read_groups(path: Path, log: ReadLog) -> GroupBook:
+    """Read one of CLUSTER_FILES: sets of ranks, or groups by name or id with their ranks."""
     book = GroupBook()
-    value = read_note(path)
-    for kind in ("collective", "p2p"):
-        sets = value.get(kind)
-        ranks = map(_ranks, sets if isinstance(sets, list) else ())
-        book.sets.update(r for r in ranks if len(r) > 1)
-    known = value.get("comm_group_parallel_info")
-    for info in known if isinstance(known, list) else ():
-        if isinstance(info, dict):
-            _enter(book, info.get("group_name"), info.get("group_id"), info.get("pg_name"), info.get("rank_set"))
+    keys = ("group_name", "group_id", "pg_name", "rank_set")
+    rows: list[Sequence[Any]] = []
+    if path.name == "cluster_analysis.db":
+        from npuperf.readers.sqlite import open_database  # most groups are noted in JSON
+
+        with open_database(path, log) as db:
+            table = "CommunicationGroupMapping"
+            columns = ", ".join(c if c in db.has(table) else "NULL" for c in keys)
+            for batch in db.rows(table, f"SELECT {columns} FROM {table}") if db.has(table) else ():
+                rows += batch
+    elif path.name == "cluster_communication.json":  # ranks → step → operation@group
+        of_ranks = msgspec.json.decode(read_input(path), type=dict[str, dict[str, dict[str, msgspec.Raw]]])
+        for ranks, steps in of_ranks.items():
+            names = {name.rpartition("@")[2] for ops in steps.values() for name in ops if "@" in name}
+            rows += [(id_, None, None, ranks) for id_ in sorted(names)]
+    else:
+        noted = read_note(path)
+        for kind in ("collective", "p2p"):
+            sets = noted.get(kind)
+            found = map(_ranks, sets if isinstance(sets, list) else ())
+            book.sets.update(r for r in found if len(r) > 1)
+        known = noted.get("comm_group_parallel_info")  # in newer files
+        rows += (
+            [list(map(info.get, keys)) for info in known if isinstance(info, dict)] if isinstance(known, list) else []
+        )
+    for name, id_, kind_, ranks_ in rows:
+        text = next((str(n) for n in (name, id_) if n not in (None, "")), None)
+        if text is not None:
+            book.add(ProcessGroup(group_hash(text), _kind(kind_), _ranks(ranks_)))
     return book
 
 
-def _cluster_db(path: Path, log: ReadLog) -> GroupBook:
-    from npuperf.readers.sqlite import open_database  # most groups are noted in JSON
-
-    book = GroupBook()
-    with open_database(path, log) as db:
-        table = "CommunicationGroupMapping"
-        wanted = ("group_name", "group_id", "pg_name", "rank_set")
-        columns = ", ".join(c if c in db.has(table) else "NULL" for c in wanted)
-        for batch in db.rows(table, f"SELECT {columns} FROM {table}") if db.has(table) else ():
-            for row in batch:
-                _enter(book, *row)
-    return book
-
-
-def _cluster_file(path: Path, _: ReadLog) -> GroupBook:
-    """Read only the keys of cluster_communication.json: ranks → step → operation@group."""
-    book = GroupBook()
-    found = msgspec.json.decode(read_input(path), type=dict[str, dict[str, dict[str, msgspec.Raw]]])
-    for ranks, steps in found.items():
-        names = {name.rpartition("@")[2] for ops in steps.values() for name in ops if "@" in name}
-        for id_ in sorted(names):
-            _enter(book, id_, None, None, ranks)
-    return book
-
-
-_READERS: Final = {
-    "communication_group.json": _group_file,
-    "cluster_analysis.db": _cluster_db,
-    "cluster_communication.json": _cluster_file,
-}
 #: What the vendor's cluster tool writes about groups, best first.
-CLUSTER_FILES: Final = tuple(_READERS)
-
-
-def _enter(book: GroupBook, name: object, id_: object, kind: object, ranks: object) -> None:
-    text = next((str(n) for n in (name, id_) if n not in (None, "")), None)
-    if text is not None:
-        book.add(ProcessGroup(group_hash(text), _kind(kind), _ranks(ranks)))
+CLUSTER_FILES: Final = ("communication_group.json", "cluster_analysis.db", "cluster_communication.json")
 
 
 def _kind(value: object) -> str | None:
@@ -240,19 +219,9 @@ def type_inside(name: str) -> str | None:
     return _KNOWN[found.group()] if found else None
 
 
-def is_point_to_point(type_: Labels) -> Mask:
-    """Tell the types that have a sender and a receiver."""
-    return type_.flag([t in POINT_TO_POINT for t in type_.names])
-
-
 def digits_of(name: Labels) -> Labels:
     """Return the last digits of the groups that the names carry."""
     return _parts(name).digits.take(name.codes.astype(np.int64))
-
-
-def without_group(name: Labels) -> Labels:
-    """Return the names as the device's tasks have them, without ``@<group>``."""
-    return _renamed(name, [n.split("@", 1)[0] for n in name.names])
 
 
 def operations(
@@ -274,9 +243,9 @@ def operations(
         typed = typed.fill(_types(type_, _parts(type_)).take(type_.codes.astype(np.int64)))
     named = parts.group.take(codes)
     unknown = np.full(len(name), -1, np.int64)
-    sides = is_point_to_point(typed)
+    sides = typed.flag([t in POINT_TO_POINT for t in typed.names])
     return Operations(
-        name=without_group(name),
+        name=_renamed(name, [n.split("@", 1)[0] for n in name.names]),  # as the device's tasks have them
         type=typed,
         group=group.fill(named) if group is not None else named,
         start=start,
@@ -338,25 +307,18 @@ _NUMBER: Final = re.compile(r"\d{1,6}")
 
 def named_operations(trace: Trace, collective: Slices) -> Operations:
     """Return the operations whose thread names their group, as in "Group group_name_5 Communication"."""
-    found = {key: _group(name) for key, name in trace.threads.items()}
-    keys = [key for key, group in found.items() if group is not None]
-    if not keys or not len(collective):
+    named = {key: m[1] for key, name in trace.threads.items() if (m := _THREAD.fullmatch(name))}
+    groups = {key: group_hash(name) for key, name in named.items() if not _NUMBER.fullmatch(name)}
+    if not groups or not len(collective):
         return Operations.empty()
-    pid, tid = np.array(keys, np.int64).T
+    pid, tid = np.array([*groups], np.int64).T
     thread = match_keys((collective.pid, collective.tid), (pid, tid))
-    group = Labels.of([found[key] for key in keys]).take(thread)
-    digits = digits_of(collective.name)
+    group = Labels.of([*groups.values()]).take(thread)
     # The digits in an operation's name are the group's last: what contradicts them is another numbering.
-    ends = Labels.concat([Labels(group.codes, tuple(g[-3:] for g in group.names)), digits]).codes
-    same = group.known() & (ends[: len(collective)] == ends[len(collective) :])
-    mine = np.flatnonzero(same)
+    ends, digits = shared_codes(Labels(group.codes, tuple(g[-3:] for g in group.names)), digits_of(collective.name))
+    mine = np.flatnonzero(group.known() & (ends == digits))
     here = collective.take(mine)
     return operations(here.name, here.start, here.end, group=group.take(mine))
-
-
-def _group(thread: str) -> str | None:
-    found = _THREAD.fullmatch(thread)
-    return None if not found or _NUMBER.fullmatch(found[1]) else group_hash(found[1])
 
 
 def header_groups(header: Mapping[str, object]) -> GroupBook:

@@ -20,7 +20,7 @@ from npuperf.model.tasks import Tasks, Work
 from npuperf.readers.comm_files import read_communication_json, read_matrix, world_links
 from npuperf.readers.comm_groups import GroupBook, by_digits, digits_of, operations, read_groups
 from npuperf.readers.find import Source
-from npuperf.readers.join import match, match_keys, pick
+from npuperf.readers.join import match, match_keys, pick, shared_codes
 from npuperf.readers.log import ReadLog
 from npuperf.readers.timeline import TraceTimeline
 
@@ -45,7 +45,12 @@ def join(
     ``parts``: what files recorded, best first, with ranks inside of groups; ``named``: operations whose group the
     timeline names; ``alone``: there is no other device, so what its tasks lack is its own as well.
     """
-    ops = _of_tasks(tasks, parts)
+    ops = Operations.empty()
+    mine = np.flatnonzero(tasks.work == Work.COMMUNICATION)
+    if len(mine):
+        name, type_ = tasks.name.take(mine).fill(tasks.type.take(mine)), tasks.type.take(mine).compact()
+        ops = operations(name.compact(), tasks.start[mine], tasks.end[mine], type_=type_, step=tasks.step[mine])
+        ops = _once(_outer(ops), parts)
     bandwidth, vendor, left_out = Bandwidth.empty(), VendorTimes.empty(), []
     for part in parts:
         place = _places(ops, part.operations)
@@ -57,12 +62,26 @@ def join(
     order = np.lexsort((ops.end, ops.start)).astype(np.int64)
     at = np.empty(len(order) + 1, np.int64)
     at[order], at[-1] = np.arange(len(order)), -1
-    links = _stepped(_best(parts), ops)
-    ops = _grouped(ops.take(order), parts, book)
+    recorded = [part.links for part in parts if len(part.links)]
+    links = next((use for use in recorded if use.name.known().all()), recorded[0] if recorded else LinkUse.empty())
+    links = _stepped(links, ops)  # of every operation, rather than sums and the best and worst operations
+    ops = ops.take(order)
+    if not ops.group.known().all():  # the last digits tell: the group whose hash ends so, else the digits
+        digits = digits_of(ops.name)
+        hashes = by_digits({*book.groups, *(g for p in parts for g in p.operations.group.names)})
+        told = Labels.concat([Labels(digits.codes, tuple(hashes.get(d.zfill(3), d) for d in digits.names))])
+        ops = replace(ops, group=ops.group.fill(told))
     seen = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
     groups = book.of_rank(rank, seen)
     links = world_links(links, book, ops)
-    ops = replace(ops, peer=_peers(ops, links, book, rank))
+    # The other end of point-to-point operations: of a group of two the other one, else that of its links.
+    other = np.full(len(ops.group.names) + 1, -1, np.int64)
+    for code, id_ in enumerate(ops.group.names):
+        ranks = book.ranks(id_)
+        if len(ranks) == 2 and rank in ranks:
+            other[code] = ranks[1 - ranks.index(rank)]
+    peer = _first(_first(ops.peer, other[ops.group.codes]), _linked(ops, links, rank))
+    ops = replace(ops, peer=np.where(ops.p2p, peer, -1))
     host = next((p.host for p in parts if p.host), None)
     done = Communication(
         ops, groups, replace(bandwidth, op=at[bandwidth.op]), links, replace(vendor, op=at[vendor.op]),
@@ -71,34 +90,15 @@ def join(
     return done, left_out
 
 
-def _best(parts: Sequence[Communication]) -> LinkUse:
-    """Return the links of a source: of every operation, rather than sums and the best and worst operations."""
-    links = [part.links for part in parts if len(part.links)]
-    return next((use for use in links if use.name.known().all()), links[0] if links else LinkUse.empty())
-
-
 def _stepped(links: LinkUse, ops: Operations) -> LinkUse:
     """Give links of single operations the operation's step, where only one has the name."""
     if not len(links) or not len(ops):
         return links
-    names = Labels.concat([ops.name, links.name]).codes.astype(np.int64)
-    ours, theirs = names[: len(ops)], names[len(ops) :]
+    ours, theirs = shared_codes(ops.name, links.name)
     known, first, count = np.unique(ours, return_index=True, return_counts=True)
     at = pick(first[count == 1], match(theirs, known[count == 1]))
     step = np.where(theirs >= 0, pick(ops.step, at), -1)
     return replace(links, step=_first(links.step, step))
-
-
-def _of_tasks(tasks: Tasks, parts: Sequence[Communication]) -> Operations:
-    """Return the operations among a device's tasks, each once."""
-    mine = np.flatnonzero(tasks.work == Work.COMMUNICATION)
-    if not len(mine):
-        return Operations.empty()
-    name, type_ = tasks.name.take(mine), tasks.type.take(mine)
-    ops = operations(
-        name.fill(type_).compact(), tasks.start[mine], tasks.end[mine], type_=type_.compact(), step=tasks.step[mine]
-    )
-    return _once(_outer(ops), _ambiguous(parts))
 
 
 def _outer(ops: Operations) -> Operations:
@@ -114,22 +114,18 @@ def _outer(ops: Operations) -> Operations:
     return ops.filter(~(inner & within))
 
 
-def _ambiguous(parts: Sequence[Communication]) -> set[str]:
-    """Return the names that operations of several groups have: three digits are not many."""
-    groups: dict[str, set[int]] = {}
-    for part in parts:
-        ops = part.operations
-        pairs = np.unique(np.stack([ops.name.codes, ops.group.codes]), axis=1) if len(ops) else np.empty((2, 0))
-        twice = np.flatnonzero(np.diff(pairs[0]) == 0)
-        groups |= {ops.name.names[int(c)]: set() for c in pairs[0][twice].tolist() if c >= 0}
-    return set(groups)
-
-
-def _once(ops: Operations, ambiguous: set[str]) -> Operations:
+def _once(ops: Operations, parts: Sequence[Communication]) -> Operations:
     """Count rows of the same operation once: several planes may each have one, within the whole.
 
-    Names with a running number are those of one operation at a time, others only where the times are equal.
+    Names with a running number are those of one operation at a time, others only where the times are equal; names that
+    operations of several groups have are not: three digits are not many.
     """
+    ambiguous: set[str] = set()
+    for part in parts:
+        names, groups = part.operations.name, part.operations.group
+        pairs = np.unique(np.stack([names.codes, groups.codes]), axis=1) if len(names) else np.empty((2, 0))
+        twice = np.flatnonzero(np.diff(pairs[0]) == 0)
+        ambiguous |= {names.names[int(c)] for c in pairs[0][twice].tolist() if c >= 0}
     unique = (ops.index >= 0) & ~ops.name.flag([n in ambiguous for n in ops.name.names])
     while len(ops) > 1:
         order = np.lexsort((-ops.end, ops.start, ops.name.codes))
@@ -150,16 +146,21 @@ def _places(ops: Operations, recorded: Operations) -> I64:
     """Return the row of ``ops`` that each recorded operation is, -1 for none: by name, and by time of equal names."""
     if not len(ops) or not len(recorded):
         return np.full(len(recorded), -1, np.int64)
-    codes = Labels.concat([ops.name, recorded.name]).codes.astype(np.int64)
-    ours, theirs = codes[: len(ops)], codes[len(ops) :]
+    ours, theirs = shared_codes(ops.name, recorded.name)
     (nth, many), (their_nth, their_many) = _nth(ours, ops.start), _nth(theirs, recorded.start)
     place = match_keys((theirs, their_nth), (ours, nth))
+    step = pick(ops.step, place)
+    steps_differ = (step != recorded.step) & (step >= 0) & (recorded.step >= 0)
     equal = (place >= 0) & (pick(many, place) == their_many)
-    only = equal & (their_many == 1) & ~_steps_differ(ops, recorded, place)
-    good = equal & (_near(ops, recorded, place) | only)
+    good = equal & (_near(ops, recorded, place) | ((their_many == 1) & ~steps_differ))
     nearest = _nearest(ours, ops.start, theirs, recorded.start)
     free = ~good & _near(ops, recorded, nearest) & ~np.isin(nearest, place[good])
-    return _each_once(np.where(good, place, np.where(free, nearest, -1)), ops, recorded)
+    place = np.where(good, place, np.where(free, nearest, -1))
+    # A row that several claim is that of the nearest of them.
+    order = np.lexsort((np.abs(pick(ops.start, place) - recorded.start), place))
+    again = np.zeros(len(place), np.bool_)
+    again[order[1:]] = place[order][1:] == place[order][:-1]
+    return np.where(again, -1, place)
 
 
 def _nth(name: I64, start: I64) -> tuple[I64, I64]:
@@ -192,20 +193,6 @@ def _near(ops: Operations, recorded: Operations, place: I64) -> Mask:
     start, end, theirs = pick(ops.start, place), pick(ops.end, place), recorded.start
     near = (place >= 0) & (theirs >= start - _NEAR) & (theirs <= np.maximum(end, start + _NEAR))
     return near.astype(np.bool_)
-
-
-def _steps_differ(ops: Operations, recorded: Operations, place: I64) -> Mask:
-    step = pick(ops.step, place)
-    return np.not_equal(step, recorded.step) & (step >= 0) & (recorded.step >= 0)
-
-
-def _each_once(place: I64, ops: Operations, recorded: Operations) -> I64:
-    """Give a row that several recorded operations claim to the nearest of them."""
-    distance = np.abs(pick(ops.start, place) - recorded.start)
-    order = np.lexsort((distance, place))
-    again = np.zeros(len(place), np.bool_)
-    again[order[1:]] = place[order][1:] == place[order][:-1]
-    return np.where(again, -1, place)
 
 
 def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool) -> tuple[Operations, I64]:
@@ -244,12 +231,8 @@ def _added(rows: R, more: R, place: I64) -> R:
     kept = np.flatnonzero((at >= 0) & ~np.isin(at, rows.op))
     if not len(kept):
         return rows
-    columns = {name: _taken(getattr(more, name), kept) for name in more.__struct_fields__}
+    columns = {name: getattr(more, name).take(kept) for name in more.__struct_fields__}
     return _concat(rows, type(rows)(**(columns | {"op": at[kept]})))
-
-
-def _taken(column: Any, index: I64) -> Any:
-    return column.take(index) if isinstance(column, Labels) else column[index]
 
 
 def _concat(one: T, other: T) -> T:
@@ -258,28 +241,6 @@ def _concat(one: T, other: T) -> T:
         pair = [getattr(one, name), getattr(other, name)]
         columns[name] = Labels.concat(pair) if isinstance(pair[0], Labels) else np.concatenate(pair)
     return type(one)(**columns)
-
-
-def _grouped(ops: Operations, parts: Sequence[Communication], book: GroupBook) -> Operations:
-    """Name the groups that only the last digits tell: by the hash that ends so, else by the digits."""
-    if ops.group.known().all():
-        return ops
-    digits = digits_of(ops.name)
-    hashes = by_digits({*book.groups, *(g for p in parts for g in p.operations.group.names)})
-    named = Labels.concat([Labels(digits.codes, tuple(hashes.get(d.zfill(3), d) for d in digits.names))])
-    return replace(ops, group=ops.group.fill(named))
-
-
-def _peers(ops: Operations, links: LinkUse, book: GroupBook, rank: int | None) -> I64:
-    """Return the other end of point-to-point operations: of a group of two the other one, else that of its links."""
-    peer = ops.peer.copy()
-    other = np.full(len(ops.group.names) + 1, -1, np.int64)
-    for code, id_ in enumerate(ops.group.names):
-        ranks = book.ranks(id_)
-        if len(ranks) == 2 and rank in ranks:
-            other[code] = ranks[1 - ranks.index(rank)]
-    peer = _first(peer, other[ops.group.codes])
-    return np.where(ops.p2p, _first(peer, _linked(ops, links, rank)), -1)
 
 
 def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
@@ -291,8 +252,7 @@ def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
         return np.full(len(ops), -1, np.int64)
     far = np.where(links.source == rank, links.target, np.where(links.target == rank, links.source, -1))
     mine = np.flatnonzero((far >= 0) & links.name.known())
-    names = Labels.concat([ops.name, links.name.take(mine)]).codes.astype(np.int64)
-    ours, theirs = names[: len(ops)], names[len(ops) :]
+    ours, theirs = shared_codes(ops.name, links.name.take(mine))
     pairs = np.unique(np.stack([theirs, far[mine]]), axis=1)
     name, count = np.unique(pairs[0], return_counts=True)
     single = pairs[:, np.isin(pairs[0], name[count == 1])]

@@ -37,11 +37,6 @@ _TABLE: Final = "TASK_PMU_INFO"
 _KEYS: Final = ("name", "globalTaskId")
 
 
-def has_counters(db: Database) -> bool:
-    """Tell whether there are counters, and what they can be joined with."""
-    return db.offers(_TABLE, "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
-
-
 class Counted(Struct):
     """Counters at the tasks ``ids``, in order: by metric its name and values; numbers of rows that are of no use."""
 
@@ -104,17 +99,13 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
                 continue
             if number not in counted.columns:
                 counted.columns[number] = name, np.full(len(ids), np.nan, np.float32)
-            mine = slice(begin, end)
-            _put_first(counted.columns[number][1], place[mine][usable[mine]], value[mine][usable[mine]])
+            column, good = counted.columns[number][1], usable[begin:end]
+            places, values = place[begin:end][good], value[begin:end][good]
+            free = np.isnan(column.take(places))
+            if not free.all():  # what has a value already keeps it
+                places, values = places[free], values[free]
+            column[places[::-1]] = values[::-1]  # of several the first: the last that is written stays
     return counted
-
-
-def _put_first(column: F32, places: I64, values: F32) -> None:
-    """Put values at their places, unless there is one already; of several the first."""
-    free = np.isnan(column.take(places))
-    if not free.all():
-        places, values = places[free], values[free]
-    column[places[::-1]] = values[::-1]  # the last that is written stays
 
 
 def _places(keys: I64, ordered: I64) -> I64:
@@ -127,9 +118,9 @@ def _places(keys: I64, ordered: I64) -> I64:
     return np.repeat(at, np.diff(np.append(first, len(keys))))
 
 
-_NODE: Final = 10000
+_HCCL, _NODE = 5500, 10000
 #: CANN_API.type → the layer's name in timelines.
-_LAYERS: Final = {5000: "Runtime", 5500: "Hccl", 10000: "Node", 15000: "Model", 20000: "AscendCL"}
+_LAYERS: Final = {5000: "Runtime", _HCCL: "Hccl", _NODE: "Node", 15000: "Model", 20000: "AscendCL"}
 _INVALID: Final = (4294967295, -1)
 #: No part of a step lasts longer than a year, µs.
 _LONGEST_US: Final = 366 * 24 * 3600 * 1e6
@@ -159,9 +150,19 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
                 hint=say("give ascend_pytorch_profiler_*.db or msprof_*.db"),
             )
         # most rows of a large database are counters: they are read without the interpreter lock
-        counters = beside.submit(counters_in_bulk, db) if has_counters(db) else None
-        _tell_missing(db)
-        calls = _calls(db)
+        counted = db.offers(_TABLE, "name", "globalTaskId", "value") and "globalTaskId" in db.has("TASK")
+        counters = beside.submit(counters_in_bulk, db) if counted else None
+        for table, then in _TELLS.items():
+            if not db.has(table):
+                what = say("{path} has no table {table}", path=str(path), table=table)
+                log.missing.append(say("{what}: {consequence}", what=what, consequence=then))
+        for table, others in _LEADS_TO.items():
+            for other in others if db.has(table) else ():
+                if not db.has(other):
+                    log.warn(say("{path}: no table {other}, which {table} refers to; what they tell is unknown",
+                                 path=str(path), table=table, other=other))  # fmt: skip
+        rows = host_spans(db, "CANN_API", {"name": "name", "kind": "type", "connection": "connectionId"})
+        calls = _Calls(name=db.text(rows.pop("name")), **rows)
         torch = read_torch(db, calls.connection[calls.launching()])
         host = HostOps(torch.ops, torch.stack, torch.frames, torch.arrows, _events(db, calls, torch))
         tasks, device = _tasks(db, calls, torch, counters)
@@ -170,37 +171,31 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
             raise InputError(
                 say("{path}: no device task could be read: the tables are empty or damaged", path=str(path))
             )
-        devices = _by_device([(tasks, device), (collective, comm_device)])
-        del tasks, collective
+        devices: dict[int | None, Tasks] = {}  # None: the database names none
+        numbers = distinct(np.append(device, comm_device)).tolist()
+        for n in numbers:
+            parts = [tasks, collective]
+            if len(numbers) > 1:  # in most databases there is one, and nothing is copied to be chosen
+                parts = [tasks.filter(device == n), collective.filter(comm_device == n)]
+            devices[n if n >= 0 else None] = Tasks.concat(parts)
+        del tasks, collective, parts
         steps = db.spans("STEP_TIME", {"number": "id"})
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
-        recorded, environment, clock = read_communication_db(db), _environment(db), _clock(db)
+        recorded = read_communication_db(db)
+        variables = notes(db, "ENV_VARIABLES").get("ENV_VARIABLES")  # as torch_npu has them in profiler_metadata.json
+        freq = db.columns("AICORE_FREQ", {"device": ("deviceId",), "time": ("timestampNs",), "mhz": ("freq",)})
+    timeline = TraceTimeline(
+        devices,
+        host,
+        HostSteps(steps["number"], steps["start"], steps["end"]),
+        environment={str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {},
+        clock={
+            d if d >= 0 else None: ClockRates.of(freq["time"][at], freq["mhz"][at])
+            for d, at in rows_of_each(freq["device"])
+        },
+    )
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
-    host_steps = HostSteps(steps["number"], steps["start"], steps["end"])
-    timeline = TraceTimeline(devices, host, host_steps, environment=environment, clock=clock)
     return timeline, {d: r for d, r in pairs if d >= 0 and r >= 0}, recorded
-
-
-def _by_device(parts: list[tuple[Tasks, I64]]) -> dict[int | None, Tasks]:
-    """Return the tasks of each device, None where the database names none. ``parts``: tasks with their devices."""
-    numbers = distinct(np.concatenate([device for _, device in parts])).tolist()
-    if len(numbers) == 1:  # as in most databases: nothing is copied to be chosen
-        return {numbers[0] if numbers[0] >= 0 else None: Tasks.concat([tasks for tasks, _ in parts])}
-    return {n if n >= 0 else None: Tasks.concat([tasks.filter(device == n) for tasks, device in parts])
-            for n in numbers}  # fmt: skip
-
-
-def _tell_missing(db: Database) -> None:
-    """Tell of tables that are not there, where something is unknown for it."""
-    for table, then in _TELLS.items():
-        if not db.has(table):
-            what = say("{path} has no table {table}", path=str(db.path), table=table)
-            db.log.missing.append(say("{what}: {consequence}", what=what, consequence=then))
-    for table, others in _LEADS_TO.items():
-        for other in others if db.has(table) else ():
-            if not db.has(other):
-                db.log.warn(say("{path}: no table {other}, which {table} refers to; what they tell is unknown",
-                                path=str(db.path), table=table, other=other))  # fmt: skip
 
 
 def read_analysis_db(
@@ -216,51 +211,53 @@ def _split(db: Database) -> list[VendorStep]:
     table, parts = "StepTraceTime", ("computing", "communication_not_overlapped", "free")
     if not db.offers(table, *parts):
         return []
+
+    def part(cell: object) -> int | None:
+        """Return a part of a step, ns, from µs; rounding may leave one just below zero."""
+        if isinstance(cell, int | float) and -1 <= cell < 0:
+            return 0
+        found = amount(cell, NS_PER_US, _LONGEST_US)
+        return found if found >= 0 else None
+
     names = ("step", "deviceId", *parts, "bubble", "communication")
     query = f"SELECT {', '.join(db.first(table, name) or 'NULL' for name in names)} FROM {table}"
     found = []
     lost = 0
-    for step, device, *cells in (row for batch in db.rows(table, query) for row in batch):
-        compute, exposed, free, bubble, communication = map(_part, cells)
+    for *ids, computing, not_overlapped, idle, bubble, communication in (
+        r for rows in db.rows(table, query) for r in rows
+    ):
+        step, device = (number if (number := integer(cell)) >= 0 else None for cell in ids)
+        compute, exposed, free = part(computing), part(not_overlapped), part(idle)
         if compute is None or exposed is None or free is None:
             lost += 1
             continue
         span = compute + exposed + free
-        found.append(VendorStep(_known(step), _known(device), compute, exposed, free, span, bubble, communication))
+        found.append(VendorStep(step, device, compute, exposed, free, span, part(bubble), part(communication)))
     db.lose(lost, say("table {table}: no usable times", table=table))
     return found
-
-
-def _known(cell: object) -> int | None:
-    number = integer(cell)
-    return number if number >= 0 else None
-
-
-def _part(cell: object) -> int | None:
-    """Return a part of a step, ns, from µs; rounding may leave one just below zero."""
-    if isinstance(cell, int | float) and -1 <= cell < 0:
-        return 0
-    found = amount(cell, NS_PER_US, _LONGEST_US)
-    return found if found >= 0 else None
-
-
-def _environment(db: Database) -> dict[str, str]:
-    """Read the variables that torch_npu records, as it does in profiler_metadata.json."""
-    found = notes(db, "ENV_VARIABLES").get("ENV_VARIABLES")
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-
-
-def _clock(db: Database) -> dict[int | None, ClockRates]:
-    """Read the AI Cores' clock of each device."""
-    rows = db.columns("AICORE_FREQ", {"device": ("deviceId",), "time": ("timestampNs",), "mhz": ("freq",)})
-    devices = rows_of_each(rows["device"])
-    return {d if d >= 0 else None: ClockRates.of(rows["time"][at], rows["mhz"][at]) for d, at in devices}
 
 
 def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Counted] | None) -> tuple[Tasks, I64]:
     task = _device_spans(db, "TASK", {"device": "deviceId", "connection": "connectionId", "id": "globalTaskId",
                                       "type": "taskType", "stream": "streamId"})  # fmt: skip
-    compute = _compute_info(db)
+    compute = db.columns("COMPUTE_TASK_INFO", {
+        "id": "globalTaskId",
+        "name": "name",
+        "type": "opType",
+        "core": "taskType",
+        "block": ("blockNum", "blockDim"),  # newer files reuse blockDim for SIMT
+        "mix_block": ("mixBlockNum", "mixBlockDim"),
+        "state": ("opState",),
+        "shapes": ("inputShapes",),
+        "dtypes": ("inputDataTypes",),
+        "formats": ("inputFormats",),
+        "out_dtypes": ("outputDataTypes",),
+        "out_formats": ("outputFormats",),
+    })  # fmt: skip
+    known = compute["id"] >= 0
+    db.lose(known, say("table COMPUTE_TASK_INFO: it is not known which task these operators are of"))
+    if not known.all():
+        compute = {name: column[known] for name, column in compute.items()}
     records = compute.pop("id")
     row = match(np.where(task["id"] < 0, -2, task["id"]), records)
     no_block = compute["block"] == 0  # a kernel runs on at least one core
@@ -277,11 +274,21 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
     shared = np.isin(connection, np.append(connection[is_row], collective)) & ~np.isin(connection, _INVALID)
     parent = ~is_row & (work == Work.COMPUTE) & shared
-    _tell_unjoined(db, records, is_row, ~parent & ~is_row & (work == Work.COMPUTE))
+    unrecorded = int(np.count_nonzero(~parent & ~is_row & (work == Work.COMPUTE)))
+    if unrecorded and len(records):
+        db.log.warn(say_n("{path}: {n} kernel has no row in COMPUTE_TASK_INFO; its name and type are unknown",
+                          "{path}: {n} kernels have no row in COMPUTE_TASK_INFO; their names and types are unknown",
+                          unrecorded, path=str(db.path)))  # fmt: skip
+    if np.count_nonzero(is_row) < len(records):
+        there = np.isin(records, db.columns("TASK", {"id": "globalTaskId"})["id"])
+        db.lose(there, say("table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"))
     at = np.flatnonzero(~parent)
     task, row = {name: task.pop(name)[at] for name in tuple(task)}, row[at]
     launch_start, launch_end, launch_thread, op = _launches(calls, torch, task.pop("connection"))
-    copy, moved = _copies(db, task["id"])
+    # What msprof records of copies with --runtime-api.
+    copies = db.columns("MEMCPY_INFO", {"id": "globalTaskId", "operation": "memcpyOperation", "size": ("size",)})
+    names = db.names("ENUM_MEMCPY_OPERATION") if len(copies["id"]) else {}
+    copied = match(np.where(task["id"] < 0, -2, task["id"]), copies["id"])
     tasks = Tasks.build(
         task["start"],
         task["end"],
@@ -295,8 +302,8 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         state=texts["state"].take(row),
         shapes=texts["shapes"].take(row),
         operands=operand_labels(*(texts.pop(name) for name in OPERAND_COLUMNS)).take(row),
-        copy=copy,
-        moved=moved,
+        copy=Labels.of([names.get(number) for number in copies["operation"].tolist()]).take(copied),
+        moved=pick(copies["size"], copied),
         launch_start=launch_start,
         launch_end=launch_end,
         launch_thread=launch_thread,
@@ -304,49 +311,6 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         pmu=counters_of(db, task["id"], counters),
     )
     return tasks, task["device"]
-
-
-def _tell_unjoined(db: Database, records: I64, is_row: Mask, unrecorded: Mask) -> None:
-    """Tell of operators without a task, and of kernels without their operator's record."""
-    count = int(np.count_nonzero(unrecorded))
-    if count and len(records):
-        db.log.warn(say_n("{path}: {n} kernel has no row in COMPUTE_TASK_INFO; its name and type are unknown",
-                          "{path}: {n} kernels have no row in COMPUTE_TASK_INFO; their names and types are unknown",
-                          count, path=str(db.path)))  # fmt: skip
-    if np.count_nonzero(is_row) < len(records):
-        there = np.isin(records, db.columns("TASK", {"id": "globalTaskId"})["id"])
-        db.lose(there, say("table COMPUTE_TASK_INFO: operators whose task is not in TASK, so they have no times"))
-
-
-def _copies(db: Database, tasks: I64) -> tuple[Labels, I64]:
-    """Return direction and bytes of copies: recorded by msprof with --runtime-api."""
-    wanted: dict[str, Spelled] = {"id": "globalTaskId", "operation": "memcpyOperation", "size": ("size",)}
-    copies = db.columns("MEMCPY_INFO", wanted)
-    names = db.names("ENUM_MEMCPY_OPERATION") if len(copies["id"]) else {}
-    row = match(np.where(tasks < 0, -2, tasks), copies["id"])
-    direction = Labels.of([names.get(number) for number in copies["operation"].tolist()])
-    return direction.take(row), pick(copies["size"], row)
-
-
-def _compute_info(db: Database) -> dict[str, I64]:
-    """Read the operators; ``blockNum`` is preferred, because newer files reuse ``blockDim`` for SIMT."""
-    rows = db.columns("COMPUTE_TASK_INFO", {
-        "id": "globalTaskId",
-        "name": "name",
-        "type": "opType",
-        "core": "taskType",
-        "block": ("blockNum", "blockDim"),
-        "mix_block": ("mixBlockNum", "mixBlockDim"),
-        "state": ("opState",),
-        "shapes": ("inputShapes",),
-        "dtypes": ("inputDataTypes",),
-        "formats": ("inputFormats",),
-        "out_dtypes": ("outputDataTypes",),
-        "out_formats": ("outputFormats",),
-    })  # fmt: skip
-    known = rows["id"] >= 0
-    db.lose(known, say("table COMPUTE_TASK_INFO: it is not known which task these operators are of"))
-    return rows if known.all() else {name: column[known] for name, column in rows.items()}
 
 
 class _Calls(Struct, frozen=True):
@@ -382,11 +346,6 @@ def _launches(calls: _Calls, torch: TorchEvents, connection: I64) -> tuple[I64, 
     return start, end, thread, behind_launches(torch.ops, torch.queue, thread, start, torch.op_of(connection))
 
 
-def _calls(db: Database) -> _Calls:
-    rows = host_spans(db, "CANN_API", {"name": "name", "kind": "type", "connection": "connectionId"})
-    return _Calls(name=db.text(rows.pop("name")), **rows)
-
-
 def _communication(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tasks, I64]:
     op = _device_spans(db, "COMMUNICATION_OP", {"name": "opName", "type": ("opType",), "connection": "connectionId",
                                                 "device": ("deviceId",)})  # fmt: skip
@@ -407,52 +366,43 @@ def _communication(db: Database, calls: _Calls, torch: TorchEvents) -> tuple[Tas
 
 
 def _device_spans(db: Database, table: str, wanted: Mapping[str, Spelled]) -> dict[str, I64]:
-    """Read the spans of a table of device tasks, each on its device."""
-    with db.log.losing_tasks():
-        return _on_devices(db, table, db.spans(table, wanted))
+    """Read the spans of a table of device tasks, each on its device.
 
-
-def _on_devices(db: Database, table: str, rows: dict[str, I64]) -> dict[str, I64]:
-    """Give rows that name no device the only one there is; of several, nobody knows, and they are lost.
-
-    Where nothing in the database names any, all keep -1.
+    Rows that name no device are on the only one there is; of several, nobody knows, and they are lost. Where nothing
+    in the database names any, all keep -1.
     """
-    known = rows["device"] >= 0
-    if known.all():
-        return rows
-    tables = ("TASK", "COMMUNICATION_OP", "RANK_DEVICE_MAP")
-    there = distinct(np.concatenate([db.columns(t, {"device": ("deviceId",)})["device"] for t in tables]))
-    there = there[there >= 0]
-    if len(there) <= 1:
-        return rows | {"device": np.full(len(known), there[0] if len(there) else UNKNOWN)}
-    db.lose(known, say("table {table}: no device is named, and there are several", table=table))
-    return {name: column[known] for name, column in rows.items()}
+    with db.log.losing_tasks():
+        rows = db.spans(table, wanted)
+        known = rows["device"] >= 0
+        if known.all():
+            return rows
+        tables = ("TASK", "COMMUNICATION_OP", "RANK_DEVICE_MAP")
+        there = distinct(np.concatenate([db.columns(t, {"device": ("deviceId",)})["device"] for t in tables]))
+        there = there[there >= 0]
+        if len(there) <= 1:
+            return rows | {"device": np.full(len(known), there[0] if len(there) else UNKNOWN)}
+        db.lose(known, say("table {table}: no device is named, and there are several", table=table))
+        return {name: column[known] for name, column in rows.items()}
 
 
 def _events(db: Database, calls: _Calls, torch: TorchEvents) -> Spans:
-    """Return the events of all host layers under the names that timelines give them."""
-    names = _layered(calls.name, calls.kind, _layers(db))
+    """Return the events of all host layers under the names that timelines give them, with the layer in front."""
+    layers = _LAYERS
+    if db.names("ENUM_API_TYPE").get(_HCCL) == "communication":  # as newer exporters call it, in timelines as well
+        layers = _LAYERS | {_HCCL: "Communication"}
+    tagged, places = [], []
+    for number, layer in layers.items():
+        mine = calls.kind == number
+        part = calls.name.filter(mine)
+        tagged.append(Labels(part.codes, tuple(f"{layer}@{n}" for n in part.names)).compact())
+        places.append(np.flatnonzero(mine))
+    plain = ~np.isin(calls.kind, list(layers))
+    order = np.concatenate([*places, np.flatnonzero(plain)])
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    names = Labels.concat([*tagged, calls.name.filter(plain).compact()]).take(back)
     parts = [Spans(calls.start, calls.end, calls.thread, names), torch.events]
     if db.has("MSTX_EVENTS"):
         rows = host_spans(db, "MSTX_EVENTS", {"name": "message"})
         parts.append(Spans(rows["start"], rows["end"], rows["thread"], db.text(rows["name"])))
     return joined(parts)
-
-
-def _layers(db: Database) -> dict[int, str]:
-    """Return the layers' names; what was Hccl is called Communication by newer exporters, in timelines as well."""
-    number = next(n for n, layer in _LAYERS.items() if layer == "Hccl")
-    named = db.names("ENUM_API_TYPE").get(number)
-    return _LAYERS | ({number: "Communication"} if named == "communication" else {})
-
-
-def _layered(name: Labels, kind: I64, layers: dict[int, str]) -> Labels:
-    """Put the layer in front of the names of CANN calls, as timelines do."""
-    parts = [name.filter(kind == number) for number in layers]
-    tagged = [Labels(p.codes, tuple(f"{layer}@{n}" for n in p.names)).compact()
-              for p, layer in zip(parts, layers.values(), strict=True)]  # fmt: skip
-    plain = ~np.isin(kind, list(layers))
-    order = np.concatenate([*(np.flatnonzero(kind == number) for number in layers), np.flatnonzero(plain)])
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return Labels.concat([*tagged, name.filter(plain).compact()]).take(back)

@@ -96,6 +96,12 @@ def _numbered(left: I64, right: I64) -> tuple[I64, I64, int]:
     return codes[: len(left)], codes[len(left) :], len(values)
 
 
+def shared_codes(left: Labels, right: Labels) -> tuple[I64, I64]:
+    """Return the names of two columns as keys: equal names have equal ones, and no name is -1."""
+    codes = Labels.concat([left, right]).codes.astype(np.int64)
+    return codes[: len(left)], codes[len(left) :]
+
+
 def match_keys(wanted: tuple[I64, ...], table: tuple[I64, ...]) -> I64:
     """Match on several columns at once; see :func:`match`."""
     return match(*pack(wanted, table))

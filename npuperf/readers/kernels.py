@@ -15,11 +15,11 @@ from npuperf.base.messages import Message, chain, ns, say, say_n
 from npuperf.base.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.groups import distinct, sorted_rows
-from npuperf.model.labels import I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
+from npuperf.model.labels import I64, OPERAND_COLUMNS, Mask, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
 from npuperf.readers.cells import FAR_OFF, far_off
 from npuperf.readers.find import Source
-from npuperf.readers.join import match, match_keys, pack, pick
+from npuperf.readers.join import match, match_keys, pack, pick, shared_codes
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
 from npuperf.readers.timeline import TraceTimeline, assign_steps
@@ -263,8 +263,7 @@ def _with_steps(extra: Tasks, rows: Tasks, timeline: TraceTimeline) -> Tasks:
 
 def _places(rows: Tasks, seen: Tasks) -> I64:
     """Find each row's task in the timeline: by start and name, else by start; collectives by nearest start."""
-    names = Labels.concat([rows.name, seen.name]).codes.astype(np.int64)
-    ours, theirs = names[: len(rows)], names[len(rows) :]
+    ours, theirs = shared_codes(rows.name, seen.name)
     place = np.full(len(rows), -1, np.int64)
     for work in (Work.COMPUTE, Work.COMMUNICATION):
         here, there = np.flatnonzero(rows.work == work), np.flatnonzero(seen.work == work)

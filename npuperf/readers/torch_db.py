@@ -56,28 +56,42 @@ def read_torch(db: Database, launches: I64) -> TorchEvents:
     """Read torch_npu's own tables; ``launches``: connection ids of launches, which name kernels."""
     wanted: dict[str, Spelled] = {"kind": ("type",), "name": "name", "stack": ("callchainId",)}
     wanted["connection"] = "connectionId"
-    rows = host_spans(db, "PYTORCH_API", wanted, _without_libraries(db))
+    chosen = ""
+    if {"type", "name"} <= db.has("PYTORCH_API"):
+        ids = [number for number, text in db.strings.items() if _is_wanted(text)]
+        named = f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
+        chosen = f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{named}"
+    rows = host_spans(db, "PYTORCH_API", wanted, chosen)
     name = db.text(rows["name"])
     is_frame = rows["kind"] == _PYTHON_FRAME
     is_op = np.flatnonzero(np.isin(rows["kind"], (_TORCH_OP, UNKNOWN)))
     is_op = is_op[np.lexsort((-rows["end"][is_op], rows["start"][is_op], rows["thread"][is_op]))]
     ops, stack = _spans(rows, name, is_op), _stacks(db, rows["stack"][is_op])
-    frames = _frames(rows, name, np.flatnonzero(is_frame))
+    at = np.flatnonzero(is_frame)
+    at = at[np.lexsort((-rows["end"][at], rows["start"][at], rows["thread"][at]))]
+    frames = _spans(rows, name, at[name.flag(list(map(_is_wanted, name.names)))[at]])
     pairs = db.columns("CONNECTION_IDS", {"id": "id", "connection": "connectionId"})
     which, op = _joined(pairs["id"], rows["connection"][is_op])
     connection = pairs["connection"][which]
     is_launch = np.isin(connection, launches)
-    ours = frames.name.flag(list(map(is_user_frame, frames.name.names)))
+    ours = np.flatnonzero(frames.name.flag(list(map(is_user_frame, frames.name.names))))
+    mine = Spans(frames.start[ours], frames.end[ours], frames.thread[ours], frames.name.take(ours).compact())
     events = _spans(rows, name, np.flatnonzero(~is_frame))
+    # Python's garbage collections stop the thread whose steps are marked, as in timelines.
+    gc = host_spans(db, "GC_RECORD", {})
+    steps = np.flatnonzero(ops.name.flag([n.startswith("ProfilerStep#") for n in ops.name.names]))
+    size = len(gc["start"])
+    thread = np.full(size, ops.thread[steps[0]]) if len(steps) else gc["thread"]
+    collections = Spans(gc["start"], gc["end"], thread, Labels(np.zeros(size, np.int32), ("GC",) if size else ()))
     return TorchEvents(
         ops,
         stack,
-        user_frames(_chosen(frames, np.flatnonzero(ours)), frames, stack),
+        user_frames(mine, frames, stack),
         _arrows(ops, connection[~is_launch], op[~is_launch]),
         _queue(rows, name, pairs),
         connection[is_launch],
         op[is_launch],
-        joined([events, frames, _collections(db, ops)]),
+        joined([events, frames, collections]),
     )
 
 
@@ -91,25 +105,6 @@ def joined(parts: list[Spans]) -> Spans:
 
 def _spans(rows: dict[str, I64], name: Labels, at: I64) -> Spans:
     return Spans(rows["start"][at], rows["end"][at], rows["thread"][at], name.take(at).compact())
-
-
-def _chosen(spans: Spans, at: I64) -> Spans:
-    return Spans(spans.start[at], spans.end[at], spans.thread[at], spans.name.take(at).compact())
-
-
-def _without_libraries(db: Database) -> str:
-    """Choose Python functions of the user and of profilers, and modules; those of libraries lead nowhere."""
-    if not {"type", "name"} <= db.has("PYTORCH_API"):
-        return ""
-    ids = [number for number, text in db.strings.items() if _is_wanted(text)]
-    named = f" OR name IN ({','.join(map(str, ids))})" if ids and len(ids) <= _MOST_IDS else " OR 1" if ids else ""
-    return f"WHERE type != {_PYTHON_FRAME} OR type IS NULL{named}"
-
-
-def _frames(rows: dict[str, I64], name: Labels, at: I64) -> Spans:
-    order = at[np.lexsort((-rows["end"][at], rows["start"][at], rows["thread"][at]))]
-    wanted = name.flag([_is_wanted(text) for text in name.names])
-    return _spans(rows, name, order[wanted[order]])
 
 
 def _is_wanted(text: str) -> bool:
@@ -154,15 +149,6 @@ def _queue(rows: dict[str, I64], name: Labels, pairs: dict[str, I64]) -> Queue:
     return Queue(
         rows["thread"][out], rows["start"][out], rows["end"][out], pick(rows["thread"], call), pick(rows["start"], call)
     )
-
-
-def _collections(db: Database, ops: Spans) -> Spans:
-    """Read Python's garbage collections. As in timelines they stop the thread whose steps are marked."""
-    rows = host_spans(db, "GC_RECORD", {})
-    steps = np.flatnonzero(ops.name.flag([n.startswith("ProfilerStep#") for n in ops.name.names]))
-    thread = np.full(len(rows["start"]), ops.thread[steps[0]]) if len(steps) else rows["thread"]
-    size = len(thread)
-    return Spans(rows["start"], rows["end"], thread, Labels(np.zeros(size, np.int32), ("GC",) if size else ()))
 
 
 def _stacks(db: Database, ids: I64) -> Labels:
