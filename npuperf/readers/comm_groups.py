@@ -159,9 +159,8 @@ def _read_groups(path: Path, log: ReadLog) -> GroupBook:
             found = map(_ranks, sets if isinstance(sets, list) else ())
             book.sets.update(r for r in found if len(r) > 1)
         known = noted.get("comm_group_parallel_info")  # in newer files
-        rows += (
-            [list(map(info.get, keys)) for info in known if isinstance(info, dict)] if isinstance(known, list) else []
-        )
+        infos = known if isinstance(known, list) else ()
+        rows += [list(map(info.get, keys)) for info in infos if isinstance(info, dict)]
     for name, id_, kind_, ranks_ in rows:
         text = next((str(n) for n in (name, id_) if n not in (None, "")), None)
         if text is not None:

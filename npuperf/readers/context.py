@@ -20,7 +20,7 @@ from npuperf.base.units import NS_PER_S, NS_PER_US
 from npuperf.model.chip import Cores
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, ColumnNames, Kind
 from npuperf.model.device import Context, Environment, VendorStep
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import Labels
 from npuperf.model.result import HostSum, Suggestion
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers.comm_groups import GroupBook, book_of
@@ -71,16 +71,37 @@ class RecordedMachine(Struct, frozen=True):
 
 
 def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
-    """Read chip and core counts from the manifest of a run, and how it was recorded."""
-    found = _json(manifest, log) if manifest else {}
-    if manifest:
-        log.use(manifest)
-    cube, vector = _int(found.get("cores_cube")), _int(found.get("cores_vector"))
-    return RecordedMachine(
-        soc=_text(found.get("soc")),
-        context=_recorded_by_us(found),
-        cores=_cores(cube, vector, manifest, log) if manifest else None,
+    """Read chip and core counts from the manifest of a run, and how the program was run and recorded.
+
+    Where data was only exported, a manifest says nothing of the run.
+    """
+    if manifest is None:
+        return RecordedMachine()
+    found = _json(manifest, log)
+    log.use(manifest)
+    soc = _text(found.get("soc"))
+    cores = _cores(_int(found.get("cores_cube")), _int(found.get("cores_vector")), manifest, log)
+    if not found or found.get("imported_from"):
+        return RecordedMachine(soc, cores)
+    versions, options, git = (part_of(found, name) for name in ("versions", "options", "git"))
+    environment, command, commit = found.get("environment"), found.get("command"), _text(git.get("commit"))
+    inside, outside = (_int(part_of(found, "overhead").get(name)) for name in ("inside_ns", "outside_ns"))
+    context = Context(
+        environment=Environment(
+            at_start={str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else None
+        ),
+        cann=_text(versions.get("cann")),
+        torch=_text(versions.get("torch")),
+        torch_npu=_text(versions.get("torch_npu")),
+        overhead=inside / outside if inside is not None and outside else None,
+        stacks=stacks if isinstance(stacks := options.get("stack"), bool) else None,
+        extras=tuple(ours for ours, _ in _DEAR if options.get(ours)),
+        watches_gc=options["gc_threshold"] is not None if "gc_threshold" in options else None,
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+        options=_told(options, ((ours, ours) for ours, _ in (*_DEAR, *_ALSO))),
+        git_commit=f"{commit}-dirty" if commit and git.get("dirty") is True else commit,
     )
+    return RecordedMachine(soc, cores, context)
 
 
 #: Options of ``npuperf profile`` that make recording dearer, with torch_npu's names for them in profiler_info.
@@ -119,45 +140,6 @@ def _option(value: object) -> str:
     return name if plain == name else "".join(part.capitalize() for part in plain.split("_"))
 
 
-def _commit(git: dict[str, Any]) -> str | None:
-    commit = _text(git.get("commit"))
-    return f"{commit}-dirty" if commit and git.get("dirty") is True else commit
-
-
-def _recorded_by_us(manifest: dict[str, Any]) -> Context:
-    """Read how a program was run and recorded; where data was only exported, that says nothing of the run."""
-    if not manifest or manifest.get("imported_from"):
-        return Context()
-    versions, options = part_of(manifest, "versions"), part_of(manifest, "options")
-    environment = manifest.get("environment")
-    at_start = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, dict) else None
-    command = manifest.get("command")
-    watched = options.get("gc_threshold") is not None if "gc_threshold" in options else None
-    return Context(
-        environment=Environment(at_start=at_start),
-        cann=_text(versions.get("cann")),
-        torch=_text(versions.get("torch")),
-        torch_npu=_text(versions.get("torch_npu")),
-        overhead=_overhead(part_of(manifest, "overhead")),
-        stacks=_flag(options.get("stack")),
-        extras=tuple(ours for ours, _ in _DEAR if options.get(ours)),
-        watches_gc=watched,
-        command=tuple(map(str, command)) if isinstance(command, list) else (),
-        options=_told(options, ((ours, ours) for ours, _ in (*_DEAR, *_ALSO))),
-        git_commit=_commit(part_of(manifest, "git")),
-    )
-
-
-def _overhead(found: dict[str, Any]) -> float | None:
-    """Return how many times longer a recorded step took than those outside of the recording."""
-    inside, outside = _int(found.get("inside_ns")), _int(found.get("outside_ns"))
-    return inside / outside if inside is not None and outside else None
-
-
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def read_context(
     profiler_info: Path | None, metadata: Path | None, log: ReadLog
 ) -> tuple[Context, int | None, GroupBook]:
@@ -175,7 +157,7 @@ def read_context(
         cann=_text(info.get("cann_version")),
         torch=_text(info.get("torch_version")),
         torch_npu=_text(info.get("torch_npu_version")),
-        stacks=_flag(common.get("with_stack")),
+        stacks=stacks if isinstance(stacks := common.get("with_stack"), bool) else None,
         extras=tuple(ours for ours, theirs in _DEAR if options.get(theirs)),
         watches_gc=experimental[gc] is not None if gc in experimental else None,
         options=_told(options, (*_DEAR, *_ALSO)),
@@ -185,7 +167,7 @@ def read_context(
 
 def read_vendor_steps(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read step_trace_time.csv (µs, no unit in its header): the exporter's own split of each step."""
-    return vendor_steps(_step_table(path, log))
+    return _vendor_steps(_step_table(path, log))
 
 
 def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
@@ -193,7 +175,7 @@ def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
     table = _step_table(path, log)
     ranks: dict[int, list[VendorStep]] = {}
     lost = 0
-    for i, step in enumerate(vendor_steps(table)):
+    for i, step in enumerate(_vendor_steps(table)):
         kind, rank = table.texts["type"][i], _int(table.texts["index"][i])
         if kind == "rank" and rank is not None:
             ranks.setdefault(rank, []).append(step)
@@ -219,27 +201,23 @@ def _step_table(path: Path, log: ReadLog) -> RowTable:
     return table.filter(sound)
 
 
-def vendor_steps(table: RowTable) -> list[VendorStep]:
+def _vendor_steps(table: RowTable) -> list[VendorStep]:
     """Convert rows; the window is the sum of the parts, because the stage column leaves the bubble out."""
-    times = {k: np.maximum(v, 0).tolist() for k, v in table.times.items()}
-    device = table.ints["device"].tolist()
+    parts = (np.maximum(table.times[part], 0) for part in ("compute", "comm_exposed", "free"))
+    columns = [c.tolist() for c in (table.ints["device"], *parts, table.times["bubble"], table.times["communication"])]
     return [
         VendorStep(
             step=_int(table.texts["step"][i]),
-            device=device[i] if device[i] >= 0 else None,
+            device=device if device >= 0 else None,
             compute=compute,
-            comm_exposed=times["comm_exposed"][i],
-            free=times["free"][i],
-            span=compute + times["comm_exposed"][i] + times["free"][i],
-            bubble=_known(table.times["bubble"], i),
-            comm=_known(table.times["communication"], i),
+            comm_exposed=exposed,
+            free=free,
+            span=compute + exposed + free,
+            bubble=bubble if bubble >= 0 else None,
+            comm=comm if comm >= 0 else None,
         )
-        for i, compute in enumerate(times["compute"])
+        for i, (device, compute, exposed, free, bubble, comm) in enumerate(zip(*columns, strict=True))
     ]
-
-
-def _known(column: I64, row: int) -> int | None:
-    return int(column[row]) if column[row] >= 0 else None
 
 
 def _json(path: Path, log: ReadLog) -> dict[str, Any]:
@@ -289,8 +267,11 @@ def read_plog(folder: Path, log: ReadLog) -> list[str]:
         try:
             with open_lines(file) as lines:
                 for line in lines:
-                    if _ABOUT.search(line) and _LEVEL.search(line):
-                        found.setdefault(_message(line))
+                    level = _LEVEL.search(line)
+                    if level and _ABOUT.search(line):  # without the time and process that make every line different
+                        text = re.sub(r"^.*?\[(?:WARNING|ERROR|EVENT)\]\s*", "", line.strip())
+                        text = re.sub(r"^(?:[A-Z]+\(\d+,[^)]*\):)?\s*[\d\-:. ]{15,}\s*", "", text)
+                        found.setdefault(f"{level[1]}: {text}")
             log.use(file)
         except InputError as error:
             failures.append(error)
@@ -299,14 +280,6 @@ def read_plog(folder: Path, log: ReadLog) -> list[str]:
     for message in few(error.what for error in failures):
         log.warn(message)
     return list(found)[:_MOST]
-
-
-def _message(line: str) -> str:
-    """Return level and text of a log line, without the time and process that make every line different."""
-    level = _LEVEL.search(line)
-    text = re.sub(r"^.*?\[(?:WARNING|ERROR|EVENT)\]\s*", "", line.strip())
-    text = re.sub(r"^(?:[A-Z]+\(\d+,[^)]*\):)?\s*[\d\-:. ]{15,}\s*", "", text)
-    return f"{level.group(1) if level else ''}: {text}"
 
 
 # -- What the exporter itself summed and suggested: tables of host calls, suggestions. Sources: msprof's exporters.
@@ -362,33 +335,28 @@ def _stem(path: Path) -> str:
 
 
 def _read_sums(path: Path, log: ReadLog) -> Iterator[HostSum]:
+    """Yield the sum of each name of each level; calls without a duration have start and end."""
     form = _FORMS[_stem(path)]
     required = ("name",) if form.each else ("name", "total", "count")
     table = read_table(path, form.columns, required, log)
     name = table.texts["name"]
-    total = _durations(table) if form.each else table.times["total"]
-    count = np.ones(len(total), np.int64) if form.each else table.ints["count"]
+    if form.each:
+        level, total, count = Labels.missing(len(table)), table.times["dur"], np.ones(len(table), np.int64)
+        if len(total) and (total == NO_TIME).all():
+            start, end = table.times["start"], table.times["end"]
+            known = (start != NO_TIME) & (end != NO_TIME)
+            total = np.where(known, np.where(known, end, 0) - np.where(known, start, 0), NO_TIME)
+        longest = total
+    else:
+        level, total, count = table.texts["level"], table.times["total"], table.ints["count"]
+        longest = table.times["longest"]
     sound = name.known() & (total >= 0) & (total <= _LONGEST) & (count > 0) & (count <= _SUMMARIES_MOST)
     if not sound.all():
         rows = np.flatnonzero(~sound) + 2
         log.lose(path, len(rows), say("host calls without a name, or a time or count that can be; first in row {row}",
                                       row=int(rows[0])))  # fmt: skip
-    longest = total if form.each else table.times["longest"]
-    level = Labels.missing(len(total)) if form.each else table.texts["level"]
-    return _grouped(form, level.filter(sound), name.filter(sound), total[sound], count[sound], longest[sound])
-
-
-def _durations(table: RowTable) -> I64:
-    """Return how long each call took, NO_TIME where that is not recorded."""
-    dur, start, end = table.times["dur"], table.times["start"], table.times["end"]
-    if not len(dur) or (dur != NO_TIME).any():
-        return dur
-    known = (start != NO_TIME) & (end != NO_TIME)
-    return np.where(known, np.where(known, end, 0) - np.where(known, start, 0), NO_TIME)
-
-
-def _grouped(form: _Form, level: Labels, name: Labels, total: I64, count: I64, longest: I64) -> Iterator[HostSum]:
-    """Yield the sum of each name of each level."""
+    level, name = level.filter(sound), name.filter(sound)
+    total, count, longest = total[sound], count[sound], longest[sound]
     key = (level.codes.astype(np.int64) + 1) * (len(name.names) + 1) + name.codes
     order = np.argsort(key, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else ():
@@ -425,11 +393,12 @@ def _read_suggestions(path: Path, log: ReadLog) -> list[Suggestion]:
             suggested = rule.get("rule suggestion")
             if isinstance(suggested, str) and suggested:
                 operators = rule.get("op list", rule.get("tuning data"))
+                listed = operators if isinstance(operators, list) else ()
                 found.append(Suggestion(
                     kind=str(group.get("rule type") or ""),
                     rule=str(rule.get("rule subtype") or ""),
                     suggestion=suggested,
-                    operators=tuple(map(_named, operators if isinstance(operators, list) else ())),
+                    operators=tuple(o if isinstance(o, str) else json.dumps(o, ensure_ascii=False) for o in listed),
                     files=1,
                 ))  # fmt: skip
             else:
@@ -443,10 +412,6 @@ def _plain(value: Any) -> dict[str, Any]:
     """Return an object with its keys in one spelling: ``Rule Type`` and ``rule_type`` are the same."""
     members = value.items() if isinstance(value, dict) else ()
     return {key.lower().replace("_", " "): member for key, member in members}
-
-
-def _named(operator: object) -> str:
-    return operator if isinstance(operator, str) else json.dumps(operator, ensure_ascii=False)
 
 
 def merged_suggestions(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
