@@ -83,11 +83,6 @@ class Source(Struct, frozen=True):
     device: int | None = None
     notes: tuple[Message, ...] = ()
 
-    def readable(self) -> bool:
-        """Tell whether there is anything to analyze."""
-        tasks = self.kernels or self.timeline or self.db
-        return bool(tasks or self.steps or self.analysis_db or self.communication)
-
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""
         optional = [p for p in (self.db, self.analysis_db, self.steps, self.communication, self.matrix) if p]
@@ -101,41 +96,21 @@ class _Group(Struct):
     raw: bool = False
 
 
+def _is_data(name: str) -> bool:
+    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    return name in _FIXED or is_export(name) or any(p.match(name) for p in patterns)
+
+
 def find(path: Path) -> tuple[list[Source], list[Message]]:
     """Find every source at or below ``path``; also say what was found but cannot be read.
 
     Raises InputError when nothing is readable; then the message names the command that exports raw data.
     """
     _called.cache_clear()
-    if not _is_folder(path):
-        return [_file_source(path)], []
-    told: list[Message] = []
-    groups = _collect(path, told)
-    sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group, told)]
-    sources = _drop_repeated(_drop_shadowed(sources))
-    read = {s.root for s in sources}
-    covered = read.union(*(root.parents for root in read))
-    unexported = {
-        root for root, group in groups.items() if group.raw and root not in covered and read.isdisjoint(root.parents)
-    }
-    outer = sorted(root for root in unexported if unexported.isdisjoint(root.parents))
-    if not sources:
-        raise _nothing(path, outer, few(told))
-    return sources, few(told) + [
-        say(
-            "{path}: raw data that was never exported; export it with: npuperf profile --export {folder}",
-            path=str(root),
-            folder=for_shell(str(root)),
-        )
-        for root in outer
-    ]
-
-
-def _is_folder(path: Path) -> bool:
-    """Tell a folder from a file. Raises InputError where there is neither."""
     hint = say("give the folder that torch_npu or msprof wrote, or one of its files")
     try:
-        return stat.S_ISDIR(path.stat().st_mode)
+        if not stat.S_ISDIR(path.stat().st_mode):
+            return [_file_source(path)], []
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
             raise InputError(say("{path}: a link that leads nowhere", path=str(path)), hint=hint) from error
@@ -144,26 +119,48 @@ def _is_folder(path: Path) -> bool:
         raise unreadable(path, error) from error
     except ValueError as error:  # no file can have this name
         raise InputError(say("{path}: cannot be read: {why}", path=str(path), why=str(error)), hint=hint) from error
-
-
-def _nothing(path: Path, unexported: list[Path], told: list[Message]) -> InputError:
-    """Return the error of a path below which nothing can be read; ``told``: what was not entered or not read."""
-    if unexported:
-        raw = str(unexported[0])
-        what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
-        return InputError(
-            chain(what, *told, by="\n  "), hint=say("npuperf profile --export {path}", path=for_shell(raw))
-        )
-    if is_file(path / MANIFEST):
-        what = say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST)
-        return InputError(
-            chain(what, *told, by="\n  "),
-            hint=say(
+    told: list[Message] = []
+    groups = _collect(path, told)
+    sources = [s for root, group in sorted(groups.items()) for s in _choose(root, group, told)]
+    # PROF folders inside a torch_npu result whose own output is there are the same data again.
+    whole = {s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db or s.communication)}
+    sources = [s for s in sources if not (s.kind == "prof" and whole.intersection(s.root.parents))]
+    # So is what the cluster tool wrote where the ranks it is about are there.
+    own = {s.root for s in sources if _CLUSTER not in s.root.parts}
+    above = {folder for root in own for folder in root.parents}
+    sources = [
+        s
+        for s in sources
+        if s.root in own or not any(f.name == _CLUSTER and f.parent in above for f in (s.root, *s.root.parents))
+    ]
+    read = {s.root for s in sources}
+    covered = read.union(*(root.parents for root in read))
+    unexported = {
+        root for root, group in groups.items() if group.raw and root not in covered and read.isdisjoint(root.parents)
+    }
+    outer = sorted(root for root in unexported if unexported.isdisjoint(root.parents))
+    if not sources:
+        if outer:
+            raw = str(outer[0])
+            what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
+            hint = say("npuperf profile --export {path}", path=for_shell(raw))
+        elif is_file(path / MANIFEST):
+            what = say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST)
+            hint = say(
                 "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
-            ),
+            )
+        else:
+            what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)
+            hint = say("README.md lists what can be read")
+        raise InputError(chain(what, *few(told), by="\n  "), hint=hint)
+    return sources, few(told) + [
+        say(
+            "{path}: raw data that was never exported; export it with: npuperf profile --export {folder}",
+            path=str(root),
+            folder=for_shell(str(root)),
         )
-    what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)
-    return InputError(chain(what, *told, by="\n  "), hint=say("README.md lists what can be read"))
+        for root in outer
+    ]
 
 
 def _is_passed_over(base: Path, name: str) -> bool:
@@ -190,11 +187,24 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
         called = _called(base)
         if _ASCEND.match(called) or _PROF.match(called):
             groups[base].raw = folder.has_any
+        # Inside a collection every timeline has a known name; the other traces there repeat parts of it.
+        within = any(_COLLECTION.match(_called(folder)) for folder in (base, *base.parents))
         for name in folder.files:
-            if _is_data(name) or (
-                _KINETO.search(name) and not _in_collection(base) and _looks_like_trace(base / name, told)
-            ):
-                groups[_owner(base, name)].files.append(base / name)
+            if not _is_data(name):
+                if within or not _KINETO.search(name):
+                    continue
+                try:  # the first bytes tell a PyTorch trace from the many other JSON files
+                    if not _is_trace(sniff(base / name, _is_trace)):
+                        continue
+                except InputError as error:
+                    told.append(error.what)
+                    continue
+            root = base
+            while root.name in _inner(name):
+                root = root.parent
+            if base.name not in ("summary", "timeline") and _DEVICE.match(_called(root)):  # else of the old layout
+                root = root.parent
+            groups[root].files.append(base / name)
         told += [
             say("{path}: a folder with the name of a file; it has no such data", path=str(base / name))
             for name in folder.folders
@@ -208,39 +218,11 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
     return groups
 
 
-def _in_collection(base: Path) -> bool:
-    """Inside a collection every timeline has a known name; the other traces there repeat parts of it."""
-    return any(_COLLECTION.match(_called(folder)) for folder in (base, *base.parents))
-
-
-def _is_data(name: str) -> bool:
-    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
-    return name in _FIXED or is_export(name) or any(p.match(name) for p in patterns)
-
-
-def _owner(base: Path, name: str) -> Path:
-    """Return the folder that stands for the collection a file belongs to."""
-    folder = base
-    while folder.name in _inner(name):
-        folder = folder.parent
-    old_layout = base.name in ("summary", "timeline")
-    return folder.parent if not old_layout and _DEVICE.match(_called(folder)) else folder
-
-
 def _inner(name: str) -> tuple[str, ...]:
     """Return the folders within a collection that may hold a file of this name."""
     if name in ("trace_view.json", "kernel_details.csv"):
         return (_OUTPUT,)
     return (*_INNER_DIRS, "analyze") if name in _COMMUNICATION else _INNER_DIRS
-
-
-def _looks_like_trace(path: Path, told: list[Message]) -> bool:
-    """Tell a PyTorch trace from the many other JSON files by its first bytes; who cannot be asked is told of."""
-    try:
-        return _is_trace(sniff(path, _is_trace))
-    except InputError as error:
-        told.append(error.what)
-        return False
 
 
 def _is_trace(head: bytes) -> bool:
@@ -260,6 +242,9 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         views = [f for f in traces if f.name == "trace_view.json"]
         databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
         summaries, _ = _newest([f for f in files if is_export(f.name)])
+        # Of what torch_npu's folder keeps of msprof's own export the rest is repeated.
+        suggestions = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if ascend else ()
+        summaries += _newest([f for f in suggestions if is_export(f.name)])[0]
         whole = _source(
             root,
             kind,
@@ -270,23 +255,17 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
             communication=_first(files, "communication.json"),
             matrix=_first(files, "communication_matrix.json"),
             steps=_first(files, "step_trace_time.csv"),
-            summaries=tuple(summaries) + _suggestions_within(root if ascend else None),
+            summaries=tuple(summaries),
             notes=tuple(notes + more + newer),
         )
         sources = [whole]
     else:  # op_summary_<anything>.csv side by side: different profiles
         sources = _file_sources(stamped, told)
-    sources = [s for s in sources if s.readable()]
+    sources = [s for s in sources if s.kernels or s.timeline or s.db or s.steps or s.analysis_db or s.communication]
     clusters = _file_sources([f for f in files if f.name == "cluster_step_trace_time.csv"], told)
     known = {f for s in sources for f in s.data_files()}
     kineto = _file_sources([f for f in files if f not in known and not _is_data(f.name)], told)
     return sources + clusters + kineto
-
-
-def _suggestions_within(root: Path | None) -> tuple[Path, ...]:
-    """Return the suggestions in what torch_npu's folder keeps of msprof's own export, of which the rest is repeated."""
-    found = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if root else ()
-    return tuple(_newest([f for f in found if is_export(f.name)])[0])
 
 
 def _file_sources(files: Iterable[Path], told: list[Message]) -> list[Source]:
@@ -348,6 +327,10 @@ def _source(root: Path, kind: InputKind, at: Path | None = None, *, ranked: bool
     metadata = folder / "profiler_metadata.json"
     manifests = (above / MANIFEST for above in (folder, *folder.absolute().parents[:3]))
     device = _DEVICE.match(_called(folder))
+    # What names process groups lies beside the collection, and in what the cluster tool wrote above it.
+    places = [folder, folder / _OUTPUT, *(above / _CLUSTER for above in folder.absolute().parents[:3])]
+    groups = [place / CLUSTER_FILES[0] for place in places]
+    groups += [place / name for place in places[2:] for name in CLUSTER_FILES[1:]]
     named = ((profiler, _PROFILER_INFO), (files.get("db"), _TORCH_DB)) if ranked else ()
     ranks = (found[1] for path, pattern in named if path and (found := pattern.match(path.name)) and found[1])
     rank = next(ranks, None)
@@ -360,17 +343,9 @@ def _source(root: Path, kind: InputKind, at: Path | None = None, *, ranked: bool
         manifest=next((m for m in manifests if is_file(m)), None),
         device=int(device.group(1)) if device else None,
         rank=None if rank is None else int(rank),
-        groups=_group_files(folder),
+        groups=tuple(path for path in groups if is_file(path)),
         **files,
     )
-
-
-def _group_files(root: Path) -> tuple[Path, ...]:
-    """Find what names process groups: beside the collection, and what the cluster tool wrote above it."""
-    folders = [root, root / _OUTPUT, *(above / _CLUSTER for above in root.absolute().parents[:3])]
-    own = [folder / "communication_group.json" for folder in folders]
-    tool = [folders[i] / name for i in range(2, len(folders)) for name in CLUSTER_FILES[1:]]
-    return tuple(path for path in (*own, *tool) if is_file(path))
 
 
 def _file_source(path: Path) -> Source:
@@ -400,22 +375,3 @@ def _file_source(path: Path) -> Source:
         return _source(root, "json", path, timeline=(path,))
     what = say("{path}: not a file that npuperf analyze reads", path=str(path))
     raise InputError(what, hint=say("give {files}", files=_READABLE))
-
-
-def _drop_shadowed(sources: list[Source]) -> list[Source]:
-    """Leave out PROF folders inside a torch_npu result whose own output is there: the same data again."""
-    outputs = {
-        s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db or s.communication)
-    }
-    return [s for s in sources if not (s.kind == "prof" and outputs.intersection(s.root.parents))]
-
-
-def _drop_repeated(sources: list[Source]) -> list[Source]:
-    """Leave out what the cluster tool wrote where the ranks it is about are there."""
-    own = {s.root for s in sources if _CLUSTER not in s.root.parts}
-    above = {folder for root in own for folder in root.parents}
-    return [
-        s
-        for s in sources
-        if s.root in own or not any(f.name == _CLUSTER and f.parent in above for f in (s.root, *s.root.parents))
-    ]
