@@ -300,10 +300,6 @@ class CommunicationFiles(Struct):
                 log.use(source.db)
         self.book.take(read_groups(source.groups, log))
 
-    def any_operations(self) -> bool:
-        """Tell whether the exporter summed any operation."""
-        return any(len(part.operations) for part in self.sums)
-
     def of_device(
         self, number: int | None, rank: int | None, tasks: Tasks, timeline: TraceTimeline, *, alone: bool
     ) -> Communication:

@@ -8,25 +8,21 @@ from functools import partial
 from pathlib import Path
 from socket import gethostname
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from npuperf.base.cache import EntryKey, cache_of, paths_of
+from npuperf.base.cache import Cache, EntryKey, cache_of, paths_of
 from npuperf.base.errors import InputError
 from npuperf.base.files import total_bytes
 from npuperf.base.memory import be_alone
 from npuperf.base.messages import Message, say
 from npuperf.base.parallel import Engine, map_ranks
-from npuperf.model.device import DeviceProfile
+from npuperf.model.device import DeviceProfile, HostProfile
 from npuperf.readers.find import Source, find
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.source import read_source
-
-if TYPE_CHECKING:
-    from npuperf.base.cache import Cache
-    from npuperf.model.device import HostProfile
 
 R = TypeVar("R")
 #: Memory that reading and analyzing takes per byte of a file, about: text, and what is more compact.
@@ -151,7 +147,13 @@ class Recording:
         sizes = [total_bytes(source.data_files()) for source in self.sources]
         fitted = engine.fitted(sizes)
         here = fitted.name == "serial"
-        there = _read_alone if fitted.name == "processes" else _read_there
+        there = partial(_read_there, work, alone=fitted.name == "processes")
+
+        def lost(source: Source, why: InputError) -> R:
+            """Return what comes of a source that nobody came back from."""
+            error = InputError(say("{path}: {why}", path=str(source.root), why=why.what), hint=why.hint)
+            error.__cause__ = why
+            return work(Reading(source, ReadLog(), error=error))
 
         def report(at: int) -> None:
             if progress is not None and not here:
@@ -160,13 +162,11 @@ class Recording:
                 finished()
 
         return map_ranks(
-            partial(_read_and, work, progress=progress, cache=self.cache)
-            if here
-            else partial(there, work, cache=self.cache),
+            partial(_read_and, work, progress=progress, cache=self.cache) if here else partial(there, cache=self.cache),
             self.sources,
             fitted,
             sizes=sizes,
-            lost=lambda source, error: work(_lost(source, error)),
+            lost=lost,
             finished=report,
         )
 
@@ -202,52 +202,33 @@ def _recalled(source: Source, progress: Progress | None, cache: Cache | None) ->
 
     What is new to the cache is put there at once: on its way it takes memory, of which the work needs more.
     """
-    key = _key(source) if cache else None
-    if cache is None or key is None:
-        return _reading(source, progress)
-    kept = cache.get(key, _Kept)
+    key = EntryKey.of(source.root, paths_of(source), source) if cache else None
+    kept = cache.get(key, _Kept) if cache and key else None
     if kept is not None:
         if progress is not None:
             progress(total_bytes(_told_of(source)))
         return Reading(source, kept.log, [*kept.profiles], host=kept.host)
-    reading = _reading(source, progress)
-    settled = reading.error is None and reading.log.settled  # else it may be another one the next time
-    if settled and key == _key(source):  # else who knows what was read
-        cache.put(key, _Kept(reading.log, tuple(reading.profiles), reading.host))
-    return reading
+    log = ReadLog()
+    try:
+        read = read_source(source, log, progress)
+    except InputError as error:
+        return Reading(source, log, error=error)
+    # What is not settled may be another one the next time, and of files that changed meanwhile who knows what was read.
+    if cache and key and log.settled and key == EntryKey.of(source.root, paths_of(source), source):
+        cache.put(key, _Kept(log, read.profiles, read.host))
+    return Reading(source, log, [*read.profiles], host=read.host)
 
 
-def _key(source: Source) -> EntryKey | None:
-    return EntryKey.of(source.root, paths_of(source), source)
+def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | None, *, alone: bool) -> R:
+    """Read a source and reduce it in another process, maybe on a machine that does not have it.
 
-
-def _read_there(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
-    """Read a source and reduce it in another process, maybe on a machine that does not have it."""
+    ``alone``: the process does nothing else.
+    """
+    if alone:
+        be_alone()
     unseen = next((file for file in source.data_files() if not file.exists()), None)
     if unseen is None:
         return _read_and(work, source, None, cache)
     what = say("{path}: cannot be seen on {host}, which was to read it", path=str(unseen), host=gethostname())
     hint = say("use a file system that all machines share, or copy the files that are read (docs/cluster.md)")
     return work(Reading(source, ReadLog(), error=InputError(what, hint=hint)))
-
-
-def _read_alone(work: Callable[[Reading], R], source: Source, cache: Cache | None) -> R:
-    """Read a source and reduce it in a process that does nothing else."""
-    be_alone()
-    return _read_there(work, source, cache)
-
-
-def _lost(source: Source, why: InputError) -> Reading:
-    """Return the reading of a source that nobody came back from."""
-    error = InputError(say("{path}: {why}", path=str(source.root), why=why.what), hint=why.hint)
-    error.__cause__ = why
-    return Reading(source, ReadLog(), error=error)
-
-
-def _reading(source: Source, progress: Progress | None) -> Reading:
-    log = ReadLog()
-    try:
-        read = read_source(source, log, progress)
-        return Reading(source, log, [*read.profiles], host=read.host)
-    except InputError as error:
-        return Reading(source, log, error=error)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -17,9 +17,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import say
 from npuperf.model.chip import Cores, cores_of_soc
-from npuperf.model.device import Context, DeviceProfile, TorchOperators, VendorStep
+from npuperf.model.device import Context, DeviceProfile, HostProfile, TorchOperators, VendorStep
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks
 from npuperf.readers.cells import nanoseconds
@@ -40,9 +40,6 @@ from npuperf.readers.pieces import Event, FilePieces, Scalar
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import base_ns, no_gc, read_trace
 from npuperf.readers.trace_columns import Words, integers
-
-if TYPE_CHECKING:
-    from npuperf.model.device import HostProfile
 
 # -- What went into torch operators: shapes and dtypes, which only traces without device tasks are asked for.
 #
@@ -127,21 +124,13 @@ class _Known:
         code = self._codes.get(key)
         if code is None:
             code = self._codes[key] = len(self.shapes)
-            shapes, dtypes = _tensors(_cells(key[0]), _cells(key[1]))
-            self.shapes.append(shapes)
-            self.dtypes.append(dtypes)
+            dims, types = _cells(key[0]), _cells(key[1])
+            types = types if len(types) == len(dims) else []
+            # Tensors are inputs of such a type; without types those that have a dimension.
+            kept = [i for i, cell in enumerate(dims) if cell or (types and types[i] not in _NO_TENSORS)]
+            self.shapes.append(";".join(dims[i] for i in kept) if kept else None)
+            self.dtypes.append(";".join(types[i] for i in kept) if kept and types else None)
         return code
-
-
-def _tensors(dims: list[str], types: list[str]) -> tuple[str | None, str | None]:
-    """Return shapes and dtypes of the inputs that are tensors; without types those that have a dimension."""
-    if not dims:
-        return None, None
-    types = types if len(types) == len(dims) else []
-    kept = [i for i, cell in enumerate(dims) if cell or (types and types[i] not in _NO_TENSORS)]
-    if not kept:
-        return None, None
-    return ";".join(dims[i] for i in kept), ";".join(types[i] for i in kept) if types else None
 
 
 def _cells(raw: bytes) -> list[str]:
@@ -188,63 +177,57 @@ class _Found(Struct):
         except InputError as error:
             self.failures.append(error)
 
-    def failure(self) -> InputError:
-        """Return the error of a source of which nothing can be read: that of its table, if it has one."""
-        nothing = InputError(say("{path}: nothing could be read", path=str(self.source.root)))
-        return next(iter(self.failures), nothing)
+    def read(self, progress: Progress | None) -> None:
+        """Read every file."""
+        source, log = self.source, self.log
+        context, self.rank, self.communication.book = read_context(source.profiler_info, source.metadata, log)
+        self.machine = read_machine(source.manifest, log)
+        context = context.or_else(self.machine.context)
+        with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
+            own = ReadLog()  # so that what is noted stands in the same order every time
+            tables = beside.submit(read_kernels, source, own)
+            if source.timeline:
+                with self.attempt():
+                    self.timeline = interpret(read_trace(source.timeline, log, progress), source.timeline)
+                    log.kineto = self.timeline.kineto
+                    log.use(*source.timeline)
+            try:
+                self.kernels = tables.result()
+            except InputError as error:
+                self.failures.insert(0, error)
+            log.add(own)
+        # The database is for where text files give no timeline, or no device task at all.
+        if source.db and not (self.timeline and (self.kernels.devices or self.timeline.devices)):
+            from npuperf.readers.db import read_db
 
-    def read_timeline(self, progress: Progress | None) -> None:
-        """Read launches, operators and steps from the timeline, if there is one."""
-        if not self.source.timeline:
-            return
-        with self.attempt():
-            self.timeline = interpret(read_trace(self.source.timeline, self.log, progress), self.source.timeline)
-            self.log.kineto = self.timeline.kineto
-            self.log.use(*self.source.timeline)
-
-    def read_database(self) -> None:
-        """Fall back on the database where the text files give no timeline, or no device task at all."""
-        enough = self.timeline is not None and (self.kernels.devices or self.timeline.devices)
-        if enough or not self.source.db:
-            return
-        from npuperf.readers.db import read_db
-
-        with self.attempt():
-            self.timeline, self.ranks, recorded = read_db(self.source.db, self.log)
-            self.communication.take(recorded)
-            self.log.use(self.source.db)
-            if self.timeline.environment and not self.context.environment.in_process:
-                environment = replace(self.context.environment, in_process=self.timeline.environment)
-                self.context = replace(self.context, environment=environment)
-
-    def read_vendor(self) -> None:
-        """Read the exporter's own split of the steps; from the database also its sums, where no JSON has them."""
-        path = self.source.analysis_db
-        with self.attempt():
-            if self.source.steps:
-                self.vendor = read_vendor_steps(self.source.steps, self.log)
-                self.log.use(self.source.steps)
-        if path and not (self.vendor and self.communication.whole):
+            with self.attempt():
+                self.timeline, self.ranks, recorded = read_db(source.db, log)
+                self.communication.take(recorded)
+                log.use(source.db)
+                if self.timeline.environment and not context.environment.in_process:
+                    environment = replace(context.environment, in_process=self.timeline.environment)
+                    context = replace(context, environment=environment)
+        self.communication.read(source, log, self.attempt)
+        if source.steps:
+            with self.attempt():
+                self.vendor = read_vendor_steps(source.steps, log)
+                log.use(source.steps)
+        if source.analysis_db and not (self.vendor and self.communication.whole):
             from npuperf.readers.db import read_analysis_db
 
             with self.attempt():
-                steps, sums = read_analysis_db(path, self.log, communication=not self.communication.whole)
+                steps, sums = read_analysis_db(source.analysis_db, log, communication=not self.communication.whole)
                 self.vendor = self.vendor or steps
                 self.communication.sums.append(sums)
-                self.log.use(path)
+                log.use(source.analysis_db)
+        read_exports(source.summaries, log)
+        self.context = replace(context, exported=log.exported)
 
     def rank_of(self, device: int | None) -> int | None:
         """Take the rank from whatever records it; a folder's name does not."""
         recorded = (self.ranks.get(device) if device is not None else None, self.rank, self.source.rank)
         late = (self.timeline.rank if self.timeline else None, self.communication.book.rank)
         return next((r for r in (*recorded, *late) if r is not None), None)
-
-    def clock_of(self, number: int | None, tasks: Tasks) -> tuple[int, int] | None:
-        """Return the least and most MHz while the device ran; where one of both is not named, of the only clock."""
-        clocks = self.timeline.clock if self.timeline else {}
-        only = next(iter(clocks)) if len(clocks) == 1 else number
-        clock = clocks.get(only if number is None or only is None else number)
-        return clock.during(tasks) if clock else None
 
     def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
         """Put together what is known of one device; ``number`` None: the files do not name it."""
@@ -253,6 +236,9 @@ class _Found(Struct):
             device = next(iter(self.cores))
         timeline, machine = self.timeline or TraceTimeline({}), self.machine
         tasks = assign_steps(tasks, timeline.host, timeline.host_steps).narrowed()
+        # Where device or clock is not named, it is the only clock.
+        only = next(iter(timeline.clock)) if len(timeline.clock) == 1 else number
+        clock = timeline.clock.get(only if number is None or only is None else number)
         return DeviceProfile(
             source=str(self.source.root),
             rank=self.rank_of(number),
@@ -267,7 +253,7 @@ class _Found(Struct):
             excerpt=number in self.kernels.excerpts,
             kineto=timeline.kineto,
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
-            frequency_mhz=self.clock_of(number, tasks),
+            frequency_mhz=clock.during(tasks) if clock else None,
         )
 
     def host_alone(self) -> HostProfile | None:
@@ -275,8 +261,6 @@ class _Found(Struct):
         timeline = self.timeline
         if timeline is None or not len(timeline.host.ops):
             return None
-        from npuperf.model.device import HostProfile
-
         return HostProfile(
             source=str(self.source.root),
             rank=self.rank_of(None),
@@ -295,72 +279,7 @@ class SourceRead(Struct, frozen=True):
     host: HostProfile | None = None
 
 
-def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> SourceRead:
-    """Read everything a source has.
-
-    Each file that fails is reported; as long as one gives device tasks (or at least the exporter's own
-    split of the steps) there is a result. Raises InputError when none does.
-    """
-    for note in source.notes:
-        log.warn(note)
-    if source.kind == "cluster" and source.steps:
-        return SourceRead(tuple(_cluster(source, log)))
-    found = _read(source, log, progress)
-    kernels, timeline, vendor = found.kernels.devices, found.timeline, found.vendor
-    recorded = found.communication.any_operations()
-    if not kernels and timeline is None and not vendor and not recorded:
-        raise found.failure()
-    for failure in found.failures:
-        log.warn(say("{failure}; the other files were used", failure=failure.what))
-        log.settled &= not isinstance(failure.__cause__, OSError)  # else the file itself is at fault
-    log.missing += _missing(found)
-    devices = merge(kernels, timeline, source, log)
-    if not devices and timeline is None and not vendor and not recorded and found.failures:
-        raise found.failure()
-    if not devices and (vendor or recorded):
-        devices = {step.device: Tasks.empty() for step in vendor} or {None: Tasks.empty()}
-    found.cores = read_cores(source.infos, log)
-    known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
-    profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
-    found.communication.report(log)
-    return SourceRead(tuple(profiles), None if profiles else found.host_alone())
-
-
-def _read(source: Source, log: ReadLog, progress: Progress | None) -> _Found:
-    found = _Found(source, log)
-    context, found.rank, found.communication.book = read_context(source.profiler_info, source.metadata, log)
-    found.machine = read_machine(source.manifest, log)
-    found.context = context.or_else(found.machine.context)
-    with ThreadPoolExecutor(1) as beside:  # tables are parsed without the interpreter lock, traces with it
-        own = ReadLog()  # so that what is noted stands in the same order every time
-        tables = beside.submit(read_kernels, source, own)
-        found.read_timeline(progress)
-        try:
-            found.kernels = tables.result()
-        except InputError as error:
-            found.failures.insert(0, error)
-        log.add(own)
-    found.read_database()
-    found.communication.read(source, log, found.attempt)
-    found.read_vendor()
-    read_exports(source.summaries, log)
-    found.context = replace(found.context, exported=log.exported)
-    return found
-
-
-def _missing(found: _Found) -> list[Message]:
-    """Say which kinds of file were not there, what they would tell, and how to get them."""
-    source = found.source
-    if found.timeline and found.timeline.kineto:
-        return []
-    lacks = (
-        (found.timeline is None, _NO_TIMELINE),
-        (not found.kernels.devices and not source.db, _NO_TABLE),
-        (not source.infos and not source.manifest, _NO_CORES),
-    )
-    return [say("{what}: {consequence}", what=what, consequence=then) for lacking, (what, then) in lacks if lacking]
-
-
+#: Which kinds of file are not there, and what they would tell, with how to get them.
 _NO_TIMELINE: Final = (
     say("no trace_view.json, msprof_*.json or .db"),
     say("launches, torch operators, code lines and copies are unknown (record with npuperf profile --level 1)"),
@@ -372,15 +291,47 @@ _NO_TABLE: Final = (
 _NO_CORES: Final = (say("no PROF_*/device_*/info.json.*"), say("core counts are unknown (give --soc or --cores)"))
 
 
-def _cluster(source: Source, log: ReadLog) -> list[DeviceProfile]:
-    assert source.steps is not None
-    ranks = read_cluster_steps(source.steps, log)
-    log.use(source.steps)
-    if not ranks:
-        raise InputError(say("{path}: row 2: no row of type 'rank'", path=str(source.steps)))
-    return [
-        DeviceProfile(
-            source=str(source.root), rank=rank, device=0, cores=Cores(), tasks=Tasks.empty(), vendor_steps=tuple(steps)
-        )
-        for rank, steps in sorted(ranks.items())
-    ]
+def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> SourceRead:
+    """Read everything a source has.
+
+    Each file that fails is reported; as long as one gives device tasks (or at least the exporter's own
+    split of the steps) there is a result. Raises InputError when none does.
+    """
+    for note in source.notes:
+        log.warn(note)
+    if source.kind == "cluster" and source.steps:
+        ranks = read_cluster_steps(source.steps, log)
+        log.use(source.steps)
+        if not ranks:
+            raise InputError(say("{path}: row 2: no row of type 'rank'", path=str(source.steps)))
+        root, none = str(source.root), Tasks.empty()
+        return SourceRead(tuple(
+            DeviceProfile(source=root, rank=rank, device=0, cores=Cores(), tasks=none, vendor_steps=tuple(steps))
+            for rank, steps in sorted(ranks.items())
+        ))  # fmt: skip
+    found = _Found(source, log)
+    found.read(progress)
+    kernels, timeline = found.kernels.devices, found.timeline
+    recorded = bool(found.vendor) or any(len(part.operations) for part in found.communication.sums)
+    nothing = InputError(say("{path}: nothing could be read", path=str(source.root)))
+    if not kernels and timeline is None and not recorded:  # of a table, if there is one, the failure comes first
+        raise next(iter(found.failures), nothing)
+    for failure in found.failures:
+        log.warn(say("{failure}; the other files were used", failure=failure.what))
+        log.settled &= not isinstance(failure.__cause__, OSError)  # else the file itself is at fault
+    lacks = (
+        (timeline is None, _NO_TIMELINE),
+        (not kernels and not source.db, _NO_TABLE),
+        (not source.infos and not source.manifest, _NO_CORES),
+    )
+    for lacking, (what, then) in lacks:
+        if lacking and not (timeline and timeline.kineto):
+            log.missing.append(say("{what}: {consequence}", what=what, consequence=then))
+    devices = merge(kernels, timeline, source, log)
+    if not devices and recorded:
+        devices = {step.device: Tasks.empty() for step in found.vendor} or {None: Tasks.empty()}
+    found.cores = read_cores(source.infos, log)
+    known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
+    profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
+    found.communication.report(log)
+    return SourceRead(tuple(profiles), None if profiles else found.host_alone())
