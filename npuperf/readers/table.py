@@ -10,10 +10,11 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -63,66 +64,51 @@ def read_lines(path: Path, form: Form, wanted: Sequence[int], log: ReadLog) -> p
     A line that is a row on its own is one, whatever quote stands open before it; other lines are joined until
     their quotes close.
     """
-    names = [f"c{i}" for i in wanted]
-    parts = [pa.table({name: pa.array([], pa.string()) for name in names})]
-    losses = _Losses(path, log)
-    rows: list[list[str]] = []
-    for row in _rows(path, form, losses):
-        rows.append([row[i] for i in wanted])
-        if len(rows) == _ROWS_AT_ONCE:
-            parts.append(_text_table(names, rows))
-            rows = []
-    losses.report()
-    return pa.concat_tables([*parts, _text_table(names, rows)])
+    schema = pa.schema([(f"c{i}", pa.string()) for i in wanted])
+    told: list[tuple[int, Message]] = []
+    others = first = last = 0
+
+    def lose(row: int, reason: Message) -> None:
+        nonlocal others, first, last
+        if len(told) < _TOLD:
+            told.append((row, reason))
+        else:
+            others, first, last = others + 1, first or row, row
+
+    rows = _rows(path, form, lose)
+    parts = [schema.empty_table()]
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        parts.append(pa.table([pa.array([row[i] for row in some], pa.string()) for i in wanted], schema=schema))
+    for number, reason in told:
+        log.lose(path, 1, say("row {row}: {reason}", row=number, reason=reason))
+    if others:
+        log.lose(path, others, say("rows between {first} and {last}: damaged", first=first, last=last))
+    return pa.concat_tables(parts)
 
 
-def _text_table(names: list[str], rows: list[list[str]]) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return pa.table({n: pa.array(c, pa.string()) for n, c in zip(names, columns, strict=True)})
-
-
-class _Losses(Struct):
-    """Rows that could not be used: the first few one by one, of the rest how many, the first and the last."""
-
-    path: Path
-    log: ReadLog
-    told: list[tuple[int, Message]] = field(default_factory=list)
-    others: int = 0
-    first: int = 0
-    last: int = 0
-
-    def add(self, row: int, reason: Message) -> None:
-        """Note one row (1-based, the header is row 1)."""
-        if len(self.told) < _TOLD:
-            self.told.append((row, reason))
-            return
-        self.first = self.first or row
-        self.others, self.last = self.others + 1, row
-
-    def report(self) -> None:
-        """Put what was noted into the log."""
-        for row, reason in self.told:
-            self.log.lose(self.path, 1, say("row {row}: {reason}", row=row, reason=reason))
-        if self.others:
-            reason = say("rows between {first} and {last}: damaged", first=self.first, last=self.last)
-            self.log.lose(self.path, self.others, reason)
-
-
-def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
+def _rows(path: Path, form: Form, lose: Callable[[int, Message], None]) -> Iterator[list[str]]:
+    """Yield the cells of whole rows; ``lose`` gets number (the header is row 1) and reason of the others."""
     width = form.width
     pending: list[str] = []
     first = quotes = 0
     with open_lines(path, form.encoding) as lines:
-        for number, line in enumerate(_lines(lines), 1):
+        for number in count(1):
+            line = lines.readline(_LONGEST_LINE + 1)
+            if not line:
+                break
+            rest = line
+            while len(rest) > _LONGEST_LINE and not rest.endswith("\n"):
+                rest = lines.readline(_LONGEST_LINE + 1)
+            line = line if rest is not line else plain(line)
             if number == 1:
                 continue
             if len(line) > _LONGEST_LINE:  # as far as it was read
-                losses.add(number, say("longer than {n} characters", n=_LONGEST_LINE))
+                lose(number, say("longer than {n} characters", n=_LONGEST_LINE))
                 continue
             cells, own = _cells(line, form), line.count('"')
             if len(cells) == width and own % 2 == 0:
                 if pending:
-                    losses.add(first, say("a quote is not closed"))
+                    lose(first, say("a quote is not closed"))
                     pending = []
                 yield cells
                 continue
@@ -134,19 +120,10 @@ def _rows(path: Path, form: Form, losses: _Losses) -> Iterator[list[str]]:
             if len(cells) == width:
                 yield cells
             elif any(part.strip() for part in pending):
-                losses.add(first, say("{found} cells instead of {wanted}", found=len(cells), wanted=width))
+                lose(first, say("{found} cells instead of {wanted}", found=len(cells), wanted=width))
             pending = []
     if pending:
-        losses.add(first, say("the file ends inside a quote"))
-
-
-def _lines(file: TextIO) -> Iterator[str]:
-    """Yield lines without what the csv module refuses; of a line that is too long no more than shows that."""
-    while line := file.readline(_LONGEST_LINE + 1):
-        rest = line
-        while len(rest) > _LONGEST_LINE and not rest.endswith("\n"):
-            rest = file.readline(_LONGEST_LINE + 1)
-        yield line if rest is not line else plain(line)
+        lose(first, say("the file ends inside a quote"))
 
 
 def _cells(text: str, form: Form) -> list[str]:
@@ -194,12 +171,8 @@ class RowTable(Struct, frozen=True):
     def filter(self, mask: Mask) -> RowTable:
         """Return the rows where ``mask`` holds."""
         rows = np.flatnonzero(mask)
-        texts = {name: column.take(rows) for name, column in self.texts.items()}
-        return RowTable(_taken(self.times, rows), _taken(self.ints, rows), texts, _taken(self.pmu, rows))
-
-
-def _taken(columns: dict[str, A], rows: I64) -> dict[str, A]:
-    return {name: column[rows] for name, column in columns.items()}
+        kinds: list[dict[str, Any]] = [self.times, self.ints, self.texts, self.pmu]
+        return RowTable(*({name: column.take(rows) for name, column in columns.items()} for columns in kinds))
 
 
 class _Layout(Struct, frozen=True):
@@ -226,19 +199,29 @@ def read_table(
     """
     with open_input(path) as file:
         head = file.read(HEAD_BYTES)
-        layout = _layout(path, head, columns, pmu)
-        _check(path, layout, [c.headers[0] for c in columns if c.name in required and not layout.places[c.name]])
-        _warn_duplicates(path, layout, log)
+        layout = _layout(path, head, columns, required, pmu)
+    for name, places in layout.places.items():
+        spelled = [layout.headers[p.index].strip() for p in places]
+        if len(set(spelled)) < len(spelled):
+            log.warn(say_n("{path}: column {header} appears {n} time; the first with data is used",
+                           "{path}: column {header} appears {n} times; the first with data is used",
+                           len(spelled), path=str(path), header=repr(spelled[0])))  # fmt: skip
+        elif len(spelled) > 1 and name not in ("type", "core", "step"):
+            log.warn(say("{path}: columns {headers} mean the same; {first} is used first",
+                         path=str(path), headers=series(map(repr, spelled)), first=repr(spelled[0])))  # fmt: skip
     table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES)
     if table is None:
         table = _read_arrow(path, layout, _TEXTS, _LARGE_BLOCK_BYTES)
     if table is None:
         table = read_lines(path, layout.form, list(layout.wanted()), log)
-    if not _ends_with_newline(path):
-        log.warn(
-            say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
-        )
-    found: dict[int, Column] = {}
+    with open_input(path) as file:
+        size_ = file.seek(0, io.SEEK_END)
+        file.seek(max(size_ - 1, 0))
+        if size_ and file.read(1) not in (b"\n", b"\r", b"\x00"):
+            log.warn(
+                say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
+            )
+    found: dict[int, Any] = {}
     for i, (kind, scale) in layout.wanted().items():
         cells = Cells(path, layout.headers[i], log)
         column, table = table.column(f"c{i}"), table.drop_columns(f"c{i}")  # Arrow's goes when ours is there
@@ -250,7 +233,28 @@ def read_table(
             found[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
         del column
     pa.default_memory_pool().release_unused()
-    return _to_table(found, layout, path, log)
+    rows = max(map(len, found.values()), default=0)
+    # Where several columns mean the same, each cell is that of the first that has one.
+    made: dict[Kind, dict[str, Any]] = {kind: {} for kind in Kind}
+    for name, places in layout.places.items():
+        kind, parts = layout.kinds[name], [found[p.index] for p in places]
+        if kind is Kind.TEXT:
+            made[kind][name] = reduce(Labels.fill, parts) if parts else Labels.missing(rows)
+            continue
+        missing = NO_TIME if kind is Kind.TIME else UNKNOWN
+        whole = parts[0] if parts else np.full(rows, missing, np.int64)
+        for more in parts[1:]:
+            whole = np.where(whole == missing, more, whole)
+        made[kind][name] = whole
+    for name, i in layout.pmu.items():
+        counter = found[i]
+        endless = np.isinf(counter)  # no counter is: such a cell tells nothing
+        if endless.any():
+            Cells(path, layout.headers[i], log).bad(endless, counter)
+            counter = np.where(endless, np.float32(np.nan), counter)
+        if not np.isnan(counter).all():
+            made[Kind.FLOAT][name] = counter
+    return RowTable(made[Kind.TIME], made[Kind.INT], made[Kind.TEXT], made[Kind.FLOAT])
 
 
 def sniff_headers(path: Path) -> list[str]:
@@ -270,7 +274,8 @@ def _encoding(head: bytes) -> str:
     return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
 
 
-def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], pmu: bool) -> _Layout:
+def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], required: tuple[str, ...], pmu: bool) -> _Layout:
+    """Find the wanted columns. Raises InputError where there is no table, or one without a required column."""
     headers, delimiter = _first_row(head)
     if not headers:
         raise InputError(say("{path}: row 1: the file is empty", path=str(path)))
@@ -285,37 +290,17 @@ def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], pmu: bool
             name = pmu_name(header)
             if name and i not in taken:
                 counters.setdefault(name, i)
+    missing = [c.headers[0] for c in columns if c.name in required and not places[c.name]]
+    if missing and not all(h.strip().isprintable() and "\ufffd" not in h for h in headers):
+        raise InputError(say("{path}: row 1: not a table: its header is not text", path=str(path)))
+    if missing:
+        more = ["…"] if len(headers) > _HEADERS_NAMED else []
+        shown = series([*(repr(h.strip()) for h in headers[:_HEADERS_NAMED]), *more])
+        what = say("{path}: row 1: no column {missing} among {headers}",
+                   path=str(path), missing=series(map(repr, missing)), headers=shown)  # fmt: skip
+        raise InputError(what)
     form = Form(_encoding(head), delimiter, len(headers))
     return _Layout(form, headers, places, {c.name: c.kind for c in columns}, counters)
-
-
-def _check(path: Path, layout: _Layout, missing: list[str]) -> None:
-    """Refuse a table without the columns it must have."""
-    if not missing:
-        return
-    if not all(h.strip().isprintable() and "\ufffd" not in h for h in layout.headers):
-        raise InputError(say("{path}: row 1: not a table: its header is not text", path=str(path)))
-    more = ["…"] if len(layout.headers) > _HEADERS_NAMED else []
-    raise InputError(
-        say(
-            "{path}: row 1: no column {missing} among {headers}",
-            path=str(path),
-            missing=series(map(repr, missing)),
-            headers=series([*(repr(h.strip()) for h in layout.headers[:_HEADERS_NAMED]), *more]),
-        )
-    )
-
-
-def _warn_duplicates(path: Path, layout: _Layout, log: ReadLog) -> None:
-    for name, places in layout.places.items():
-        spelled = [layout.headers[p.index].strip() for p in places]
-        if len(set(spelled)) < len(spelled):
-            log.warn(say_n("{path}: column {header} appears {n} time; the first with data is used",
-                           "{path}: column {header} appears {n} times; the first with data is used",
-                           len(spelled), path=str(path), header=repr(spelled[0])))  # fmt: skip
-        elif len(spelled) > 1 and name not in ("type", "core", "step"):
-            log.warn(say("{path}: columns {headers} mean the same; {first} is used first",
-                         path=str(path), headers=series(map(repr, spelled)), first=repr(spelled[0])))  # fmt: skip
 
 
 class _Stream:
@@ -360,42 +345,3 @@ def _read_arrow(path: Path, layout: _Layout, types: Mapping[Kind, pa.DataType], 
             return None
         table = pa.table({name: pa.array([], type_) for name, type_ in wanted.items()})  # a header without a line end
     return table if stream.newlines <= table.num_rows + 1 else None
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with open_input(path) as file:
-        if file.seek(0, io.SEEK_END) == 0:
-            return True
-        file.seek(-1, io.SEEK_END)
-        return file.read(1) in (b"\n", b"\r", b"\x00")
-
-
-def _to_table(columns: dict[int, Any], layout: _Layout, path: Path, log: ReadLog) -> RowTable:
-    """Put columns under our names; where several mean the same, each cell is that of the first that has one."""
-    rows = max(map(len, columns.values()), default=0)
-    times: dict[str, I64] = {}
-    ints: dict[str, I64] = {}
-    texts: dict[str, Labels] = {}
-    for name, places in layout.places.items():
-        parts = [columns[p.index] for p in places]
-        if layout.kinds[name] is Kind.TEXT:
-            texts[name] = reduce(Labels.fill, parts) if parts else Labels.missing(rows)
-        elif layout.kinds[name] is Kind.TIME:
-            times[name] = _first_known(parts, NO_TIME, rows)
-        else:
-            ints[name] = _first_known(parts, UNKNOWN, rows)
-    pmu: dict[str, F32] = {}
-    for name, i in layout.pmu.items():
-        endless = np.isinf(columns[i])  # no counter is: such a cell tells nothing
-        if endless.any():
-            Cells(path, layout.headers[i], log).bad(endless, columns[i])
-            columns[i] = np.where(endless, np.float32(np.nan), columns[i])
-        if not np.isnan(columns[i]).all():
-            pmu[name] = columns[i]
-    return RowTable(times, ints, texts, pmu)
-
-
-def _first_known(parts: list[I64], missing: int, rows: int) -> I64:
-    if not parts:
-        return np.full(rows, missing, np.int64)
-    return reduce(lambda known, more: np.where(known == missing, more, known), parts)
