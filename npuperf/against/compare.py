@@ -10,9 +10,9 @@ import numpy as np
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
 from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch
 from npuperf.against.shifts import operator_rows, shifts, step_row
-from npuperf.against.waterfall import Sums, folded, parts_of, rounded, side_by_side, sum_runs
+from npuperf.against.waterfall import folded, parts_of, rounded, side_by_side, sum_runs
 from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, series, share
-from npuperf.model.comparison import Comparison, Outcome, WaterfallPart, worded
+from npuperf.model.comparison import Comparison, WaterfallPart, worded
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_shift
 from npuperf.model.parts import Digest, Part
@@ -86,16 +86,6 @@ def _step_in_words(judged: Judged, old: int | None, new: int | None, *, stepped:
     return chain(untold, judged.method if judged.interval is None else None, judged.needs)
 
 
-def _parts_in_words(verdict: Outcome, delta: int | None, waterfall: Sequence[WaterfallPart]) -> Message | None:
-    """Name the parts that make most of the difference of the mean steps, where it goes the way of the verdict."""
-    if delta is None or verdict not in ("worse", "better"):
-        return None
-    if delta * (1 if verdict == "worse" else -1) <= 0:
-        return say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
-    most = [p for p in waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
-    return say("of the mean step: {parts}", parts=series(map(part_sentence, most))) if most else None
-
-
 #: Findings that are listed, the gravest of those that changed: of a thousand ranks there may be thousands.
 _FINDINGS: Final = 20
 
@@ -124,7 +114,13 @@ def compare_results(
     samples = [[np.array(d.span_ns, np.float64) for d in side if d.total_ns] for side in (before, after)]
     stepped = all(d.steps for d in before), all(d.steps for d in after)
     judged = _judged_steps(before, after, samples, stepped, thresholds)
-    means, medians = [_mean(side.sums) for side in (keys.old, keys.new)], [_median(side) for side in samples]
+    means, medians = (
+        [
+            rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
+            for sums in (keys.old.sums, keys.new.sums)
+        ],
+        [round(float(np.median(np.concatenate(side)))) if side else None for side in samples],
+    )
     delta = None if means[0] is None or means[1] is None else means[1] - means[0]
     waterfall: tuple[WaterfallPart, ...] = ()
     if all(samples):
@@ -138,11 +134,18 @@ def compare_results(
     step = step_row((samples[0], samples[1]), judged)
     apart = [worded(difference.what) for difference in parity if difference.mismatch]
     first = [d.reason for d in parity if d.what in FIRST and d.reason is not None and None not in medians]
+    moved = None  # the parts that make most of the difference of the mean steps, where it goes the way of the verdict
+    if delta is not None and judged.verdict in ("worse", "better"):
+        most = [p for p in waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
+        if delta * (1 if judged.verdict == "worse" else -1) <= 0:
+            moved = say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
+        elif most:
+            moved = say("of the mean step: {parts}", parts=series(map(part_sentence, most)))
     reason = chain(
         say("not of one workload ({differences})", differences=series(apart)) if apart else None,
         chain(*first) if first else None,
         _step_in_words(judged, *medians, stepped=all(stepped)),
-        _parts_in_words(judged.verdict, delta, waterfall),
+        moved,
         keys.note if waterfall else None,
     )
 
@@ -208,12 +211,3 @@ def _judged_steps(
         why = say("no steps are recorded: all that one side recorded stands against all that the other one did")
         return Judged("cannot_tell", why, needs=mark)
     return judged
-
-
-def _mean(sums: Sums) -> int | None:
-    """Return the length of the mean step, ns; None where no time is recorded."""
-    return rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
-
-
-def _median(samples: Sequence[F64]) -> int | None:
-    return round(float(np.median(np.concatenate(samples)))) if samples else None

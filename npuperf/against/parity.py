@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.against.waterfall import Cell, Row, Sums, keyed, type_of
 from npuperf.base.errors import UsageError
@@ -66,12 +65,10 @@ class Side(Struct, frozen=True):
 def differences(old: Side, new: Side, thresholds: Thresholds) -> tuple[Difference, ...]:
     """Return what differs between the set-ups, what may change most first."""
     return (
-        *_clock(old.workload, new.workload),
-        *_recording(old.workload, new.workload, thresholds),
+        *_measured(old.workload, new.workload, thresholds),
         *_work(old, new),
         *_recorded(old, new),
-        *_hardware(old, new),
-        *_versions(old.workload, new.workload),
+        *_machine(old, new),
         *_read(old, new),
     )
 
@@ -103,21 +100,18 @@ def sentence(difference: Difference) -> Message:
 # --- what is checked before anything is blamed ------------------------------------------------------------------------
 
 
-def _clock(old: Workload, new: Workload) -> Iterator[Difference]:
-    if old.frequency_mhz is None or new.frequency_mhz is None:
-        return
-    pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
-    if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
-        why = say("the AI Core clock of the new side has another range: kernels took more or less time with it")
-        if all(b <= a for a, b in pairs):
-            why = say("the AI Core clock of the new side is lower: kernels take longer with it")
-        elif all(b >= a for a, b in pairs):
-            why = say("the AI Core clock of the new side is higher: kernels take less time with it")
-        ranges = (f"{a} MHz" if a == b else f"{a}-{b} MHz" for a, b in (old.frequency_mhz, new.frequency_mhz))
-        yield _differs("AI Core frequency", *ranges, reason=why)
-
-
-def _recording(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[Difference]:
+def _measured(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[Difference]:
+    """Yield what makes all times others: the clock of the AI Cores, and what recording costs."""
+    if old.frequency_mhz is not None and new.frequency_mhz is not None:
+        pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
+        if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
+            why = say("the AI Core clock of the new side has another range: kernels took more or less time with it")
+            if all(b <= a for a, b in pairs):
+                why = say("the AI Core clock of the new side is lower: kernels take longer with it")
+            elif all(b >= a for a, b in pairs):
+                why = say("the AI Core clock of the new side is higher: kernels take less time with it")
+            ranges = (f"{a} MHz" if a == b else f"{a}-{b} MHz" for a, b in (old.frequency_mhz, new.frequency_mhz))
+            yield _differs("AI Core frequency", *ranges, reason=why)
     a, b = old.recording_overhead, new.recording_overhead
     times = (None if overhead is None else f"{overhead:.2f}" for overhead in (a, b))
     if a is None or b is None:
@@ -152,8 +146,10 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         what = "launches per step" if _stepped(old) and _stepped(new) else "launches"
         yield _differs(what, *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:
-        other = _script(a.command) != _script(b.command)
-        yield _differs("command", " ".join(a.command), " ".join(b.command), mismatch=other and common is None)
+        names = [[PurePosixPath(word).name for word in command] for command in (a.command, b.command)]
+        scripts = {next((name for name in words if name.endswith(".py")), words[0]) for words in names}
+        other = len(scripts) > 1 and common is None
+        yield _differs("command", " ".join(a.command), " ".join(b.command), mismatch=other)
     if (a.groups or b.groups) and set(a.groups) != set(b.groups):
         texts = (", ".join(f"{g.kind} {g.groups} × {g.ranks}" for g in w.groups) or None for w in (a, b))
         yield _differs("process groups", *texts)
@@ -213,36 +209,31 @@ def _mode(side: Side) -> str | None:
     return "yes" if backward > _BACKWARD * total else "none by their names"
 
 
-def _script(command: Sequence[str]) -> str:
-    """Return the name of the program that a command runs: its first Python file, or else its first word."""
-    names = (PurePosixPath(word).name for word in command)
-    return next((name for name in names if name.endswith(".py")), PurePosixPath(command[0]).name)
-
-
 # --- what it ran on, and how it was read ------------------------------------------------------------------------------
 
 
-def _hardware(old: Side, new: Side) -> Iterator[Difference]:
-    yield from _unequal("SoC", old.workload.soc, new.workload.soc)
-    yield from _unequal("cores", _cores(old), _cores(new))
+def _machine(old: Side, new: Side) -> Iterator[Difference]:
+    a, b = old.workload, new.workload
+    cores: list[str | None] = []
+    for side in (old, new):
+        known = {(d.cores_cube, d.cores_vector) for d in side.runs[0].devices if d.cores_cube or d.cores_vector}
+        texts = (f"{cube or 0} cube + {vector or 0} vector" for cube, vector in sorted(known, key=str))
+        cores.append(", ".join(texts) or None)
+    yield from _unequal("SoC", a.soc, b.soc)
+    yield from _unequal("cores", *cores)
     yield from _unequal("devices", str(len(old.runs[0].devices)), str(len(new.runs[0].devices)))
     if old.kineto != new.kineto:
         why = say("kernels of a GPU have other names: operators are compared by torch operator, or by what they do")
         yield _differs("recorded with", *("Kineto" if side.kineto else "Ascend" for side in (old, new)), reason=why)
-    yield from _unequal("profiler level", old.workload.level, new.workload.level)
-    yield from _unlike("profiler options", old.workload.options, new.workload.options)
-    yield from _unlike("environment", old.workload.settings, new.workload.settings)
-
-
-def _cores(side: Side) -> str | None:
-    known = {(d.cores_cube, d.cores_vector) for d in side.runs[0].devices if d.cores_cube or d.cores_vector}
-    return ", ".join(f"{cube or 0} cube + {vector or 0} vector" for cube, vector in sorted(known, key=str)) or None
-
-
-def _versions(old: Workload, new: Workload) -> Iterator[Difference]:
-    for what in ("cann", "torch_npu", "torch", "git_commit"):
-        name = {"cann": "CANN", "git_commit": "git commit"}.get(what, what)
-        yield from _unequal(name, getattr(old, what), getattr(new, what))
+    yield from _unequal("profiler level", a.level, b.level)
+    for what, mine, theirs in (("profiler options", a.options, b.options), ("environment", a.settings, b.settings)):
+        if mine and theirs and set(mine) != set(theirs):  # what only one side has, where both tell any
+            alone = (", ".join(sorted(set(x) - set(y))) or None for x, y in ((mine, theirs), (theirs, mine)))
+            yield _differs(what, *alone)
+    yield from _unequal("CANN", a.cann, b.cann)
+    yield from _unequal("torch_npu", a.torch_npu, b.torch_npu)
+    yield from _unequal("torch", a.torch, b.torch)
+    yield from _unequal("git commit", a.git_commit, b.git_commit)
 
 
 def _read(old: Side, new: Side) -> Iterator[Difference]:
@@ -250,12 +241,9 @@ def _read(old: Side, new: Side) -> Iterator[Difference]:
     if lost[0] != lost[1]:
         yield _differs("rows lost in reading", str(lost[0]), str(lost[1]))
     yield from _unequal("operators told apart by", old.sums.keyed_by, new.sums.keyed_by, matters=False)
-    yield from _unequal("steps", *(_steps(side) for side in (old, new)), matters=_stepped(old) != _stepped(new))
-
-
-def _steps(side: Side) -> str | None:
-    digests = [run.digest for run in side.runs if run.digest is not None]
-    return " + ".join(str(len(digest.steps)) if digest.steps else "none" for digest in digests) or None
+    digests = [[run.digest for run in side.runs if run.digest is not None] for side in (old, new)]
+    steps = (" + ".join(str(len(d.steps)) if d.steps else "none" for d in side) or None for side in digests)
+    yield from _unequal("steps", *steps, matters=_stepped(old) != _stepped(new))
 
 
 def _stepped(side: Side) -> bool:
@@ -266,13 +254,6 @@ def _unequal(what: str, old: str | None, new: str | None, *, matters: bool = Tru
     """Yield a difference where both sides are known."""
     if old is not None and new is not None and old != new:
         yield _differs(what, old, new, matters=matters)
-
-
-def _unlike(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
-    """Yield what only one side has of several settings, where both sides tell any."""
-    if old and new and set(old) != set(new):
-        texts = (", ".join(sorted(set(a) - set(b))) or None for a, b in ((old, new), (new, old)))
-        yield _differs(what, *texts)
 
 
 def _differs(
@@ -335,20 +316,19 @@ def comparable(old: Side, new: Side) -> SameKeys:
     """Fold the rows of two sides until both tell them apart by the same."""
     if old.kineto != new.kineto:
         return _across_makers(old, new)
-    coarsest = _coarsest(old.sums, new.sums)
-    if coarsest == "shapes" or {old.sums.keyed_by, new.sums.keyed_by} == {coarsest}:
+    kinds = {old.sums.keyed_by, new.sums.keyed_by}
+    coarsest: KeyedBy = "shapes"
+    if "core" in kinds:
+        coarsest = "core"
+    elif "type" in kinds or _details(old.sums) != _details(new.sums):
+        coarsest = "type"
+    if coarsest == "shapes" or kinds == {coarsest}:
         return SameKeys(old, new)
     note = say("shapes are not known of both sides: operators are compared by their type")
     if coarsest == "core":
         note = say("one side has too many operators to list: compute is compared as a whole")
-    a, b = _folded(old.sums, coarsest), _folded(new.sums, coarsest)
+    a, b = keyed(old.sums, coarsest), keyed(new.sums, coarsest)
     return SameKeys(Side(old.runs, _with_types(a, b)), Side(new.runs, _with_types(b, a)), note, by_ending=True)
-
-
-def _folded(sums: Sums, keyed_by: KeyedBy) -> Sums:
-    if keyed_by == "core" and sums.keyed_by == "core":  # the other side has no cores in its keys
-        sums = replace(sums, keyed_by="shapes")
-    return keyed(sums, keyed_by)
 
 
 def _with_types(sums: Sums, other: Sums) -> Sums:
@@ -374,13 +354,6 @@ def known_as(mine: Collection[str], theirs: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _coarsest(old: Sums, new: Sums) -> KeyedBy:
-    kinds = {old.keyed_by, new.keyed_by}
-    if "core" in kinds:
-        return "core"
-    return "type" if "type" in kinds or _details(old) != _details(new) else "shapes"
-
-
 def _details(sums: Sums) -> set[str]:
     """Return what follows the type in keys of compute: shapes, dtypes, both or neither."""
     found = set()
@@ -396,14 +369,21 @@ def _details(sums: Sums) -> set[str]:
 
 
 def _across_makers(old: Side, new: Side) -> SameKeys:
-    by_op = [_renamed(side, _torch_op) for side in (old, new)]
-    if all(_shared_time(a.sums, b.sums) >= _ENOUGH for a, b in (by_op, by_op[::-1])):
+    by_op = [_renamed(side, lambda cell, type_: cell.torch_op or _what_it_does(type_)) for side in (old, new)]
+    # of the compute time, that of torch operators that the other side has, too
+    apart = []
+    for mine, other in (by_op, by_op[::-1]):
+        compute = [(row, cell) for row, cell in mine.sums.cells.items() if row[0] == "compute"]
+        shared = sum(cell.ns for row, cell in compute if row in other.sums.cells and cell.torch_op is not None)
+        apart.append(shared < _ENOUGH * max(sum(cell.ns for _, cell in compute), 1))
+    if not any(apart):
         note = say("a GPU and an NPU are compared by torch operators, and communication as a whole")
         return SameKeys(by_op[0], by_op[1], note, named_anew=True)
     note = say(
         "a GPU and an NPU are compared by what their kernels do, as their names tell, and communication as a whole"
     )
-    return SameKeys(_renamed(old, _what_it_does), _renamed(new, _what_it_does), note, named_anew=True)
+    a, b = (_renamed(side, lambda _, type_: _what_it_does(type_)) for side in (old, new))
+    return SameKeys(a, b, note, named_anew=True)
 
 
 def _renamed(side: Side, of_compute: Callable[[Cell, str], str]) -> Side:
@@ -417,17 +397,5 @@ def _renamed(side: Side, of_compute: Callable[[Cell, str], str]) -> Side:
     return Side(side.runs, side.sums.renamed(name))
 
 
-def _torch_op(cell: Cell, type_: str) -> str:
-    return cell.torch_op or _what_it_does(cell, type_)
-
-
-def _what_it_does(_: Cell, type_: str) -> str:
+def _what_it_does(type_: str) -> str:
     return next((what for what, pattern in _DOES if pattern.search(type_)), _OTHER)
-
-
-def _shared_time(mine: Sums, other: Sums) -> float:
-    """Return which part of the compute time is of torch operators that the other side has, too."""
-    compute = [(row, cell) for row, cell in mine.cells.items() if row[0] == "compute"]
-    total = sum(cell.ns for _, cell in compute)
-    shared = sum(cell.ns for row, cell in compute if row in other.cells and cell.torch_op is not None)
-    return shared / total if total else 0.0

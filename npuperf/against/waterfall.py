@@ -75,7 +75,9 @@ def sum_runs(digests: Iterable[Digest]) -> Sums:
             _add(cells, (part.part, part.key), Cell(part.ns, part.count, part.where, part.torch_op))
     types = frozenset(steps.type for run in runs for steps in run.types)
     summed = Sums(sum(run.windows for run in runs), cells, types, keyed_by)
-    return summed if all(run.keyed_by == keyed_by for run in runs) else keyed(summed, keyed_by)
+    if keyed_by == "core" or all(run.keyed_by == keyed_by for run in runs):
+        return summed
+    return keyed(summed, keyed_by)
 
 
 def keyed(sums: Sums, keyed_by: KeyedBy) -> Sums:
@@ -83,7 +85,7 @@ def keyed(sums: Sums, keyed_by: KeyedBy) -> Sums:
 
     Keys do not name the core: where the other side tells operators apart by core alone, compute is one row.
     """
-    if keyed_by == "shapes" or keyed_by == sums.keyed_by == "core":
+    if keyed_by == "shapes":
         return sums
     by_type = keyed_by == "type"
     return sums.renamed(
