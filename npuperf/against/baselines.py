@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Final
@@ -20,9 +21,8 @@ from npuperf.base.errors import InputError, UsageError
 from npuperf.base.files import MANIFEST, is_file, refuse_ways_out, shown, write_atomically
 from npuperf.base.messages import NOTHING, Message, chain, say, say_n, series
 from npuperf.base.notes import read_json
-from npuperf.model.job_result import Cluster
 from npuperf.model.parts import Model
-from npuperf.model.result import EXPORTED, CoreUse, Device, Finding, Input, Partition, Result, Step, Verdict
+from npuperf.model.result import EXPORTED, Device, Finding, Input, Partition, Result, Verdict
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
@@ -90,19 +90,16 @@ class BaselineStore(Struct, frozen=True):
             return self.path(name)
         what = say("--baseline {name}: neither a file, nor a folder, nor a baseline in {folder}",
                    name=repr(_short(name)), folder=shown(self.folder))  # fmt: skip
-        raise UsageError(what, hint=self._near(name, known))
-
-    def _near(self, name: str, known: list[str]) -> Message:
-        """Say which baselines there are, or how there come to be some."""
         if not known:
-            return say("npuperf analyze RUN --save-baseline NAME keeps one; --baseline-dir says where they are")
+            hint = say("npuperf analyze RUN --save-baseline NAME keeps one; --baseline-dir says where they are")
+            raise UsageError(what, hint=hint)
         from difflib import get_close_matches
 
         near = get_close_matches(name, known, n=1)
         meant = say("did you mean {name}?", name=near[0]) if near else None
         listed = series(known[:_LISTED])
         there = say("known: {names}, …", names=listed) if len(known) > _LISTED else say("known: {names}", names=listed)
-        return chain(meant, there, by=" ")
+        raise UsageError(what, hint=chain(meant, there, by=" "))
 
     def check(self, name: str) -> None:
         """Raise UsageError or InputError where nothing could be kept under a name, before the work for it is done."""
@@ -123,7 +120,9 @@ class BaselineStore(Struct, frozen=True):
         Runs that were held against what had the name before say nothing about this one, and are forgotten.
         """
         path = self.path(name)
-        before = _date(path)
+        before = None
+        with suppress(OSError):  # where there is none
+            before = strftime("%Y-%m-%d", gmtime(path.stat().st_mtime))
         write_atomically(path, text)
         self._candidates(name).unlink(missing_ok=True)
         if before is None:
@@ -191,7 +190,11 @@ def candidate_of(result: Result) -> Candidate:
         path=result.input.path,
         git_commit=result.workload.git_commit,
         step_ns=step,
-        gates=_outcomes(result),
+        gates={
+            gate.expr: gate.runs[-1] if gate.runs else gate.status == "fail"
+            for gate in result.gates
+            if gate.status != "cannot_tell"
+        },
     )
 
 
@@ -218,12 +221,6 @@ def distinct(results: Sequence[Result]) -> list[Result]:
     return [*found.values()]
 
 
-def _outcomes(result: Result) -> dict[str, bool]:
-    """Return of every gate that was judged whether this run alone fails it."""
-    judged = [gate for gate in result.gates if gate.status != "cannot_tell"]
-    return {gate.expr: gate.runs[-1] if gate.runs else gate.status == "fail" for gate in judged}
-
-
 def histories(candidates: Sequence[Candidate], result: Result) -> Mapping[str, Sequence[bool]]:
     """Return per gate whether earlier runs failed it, the newest last; this recording is not among them."""
     own = recording_id(result)
@@ -233,14 +230,6 @@ def histories(candidates: Sequence[Candidate], result: Result) -> Mapping[str, S
             for expr, failed in candidate.gates.items():
                 found.setdefault(expr, []).append(failed)
     return found
-
-
-def _date(path: Path) -> str | None:
-    """Return the day on which a file was written; None where there is none."""
-    try:
-        return strftime("%Y-%m-%d", gmtime(path.stat().st_mtime))
-    except OSError:
-        return None
 
 
 def _short(name: str) -> str:
@@ -266,24 +255,71 @@ def reduced(result: Result) -> Result:
     """Return a result without what only its own report shows. Its digest and its workload stay as they are."""
     with_steps = _telling(result.devices)
     devices = [
-        _device(device, steps=at in with_steps, typical=at < _DEVICES_WITH_TYPICAL_STEP)
+        structs.replace(
+            device,
+            verdict=_bound(device.verdict),
+            steps=[structs.replace(step, verdict=_bound(step.verdict)) for step in device.steps[:_STEPS]]
+            if at in with_steps
+            else [],
+            streams=[],
+            cores=structs.replace(
+                device.cores,
+                by_type=[],
+                most_idle=[],
+                over_time=None,
+                reason=device.cores.reason if at in with_steps else None,  # much alike on all devices
+            ),
+            vendor=[],
+            phases=[],
+            communication=device.communication if at in with_steps else None,
+            blame=[],
+            dependencies=[],
+            typical_step=device.typical_step if at < _DEVICES_WITH_TYPICAL_STEP else None,
+            syncs=[],
+            core_splits=[],
+            super_kernels=[],
+            super_kernel_checks=[],
+            environment=[],
+        )
         for at, device in enumerate(result.devices)
     ]
     findings, left_out = _findings(result.findings)
+    found, cluster = result.input, result.cluster
     return structs.replace(
         result,
-        input=_input(result.input, left_out),
+        input=Input(
+            path=found.path,
+            kind=found.kind,
+            files=found.files[:_NOTES],
+            lost=found.lost[:_NOTES],
+            warnings=[*found.warnings[:_NOTES], *([left_out_of(left_out)] if left_out else [])],
+            missing=found.missing[:_NOTES],
+        ),
         verdict=structs.replace(result.verdict, evidence={}),
         devices=devices,
         operators=[],
         kernels=[],
         findings=findings,
         what_if=[],
-        cluster=_cluster(result.cluster) if result.cluster else None,
+        cluster=cluster
+        and structs.replace(
+            cluster,
+            ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
+            collectives=[],
+            links=cluster.links[:_LINKS],
+            roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],
+            experts=[],
+            notes=[],
+        ),
         comparison=None,
         gates=(),
         **{name: [] for name in EXPORTED},
     )
+
+
+def _bound(verdict: Verdict) -> Verdict:
+    """Return what limits a stretch of time, without why."""
+    return Verdict(bound=verdict.bound, basis=verdict.basis, reason=NOTHING)
 
 
 def without_blanks(rendered: str) -> str:
@@ -324,52 +360,6 @@ def _telling(devices: Sequence[Device]) -> set[int]:
     return {*map(worst, _RESPECTS), *range(_DEVICES_WITH_STEPS - len(_RESPECTS))}
 
 
-def _input(found: Input, left_out: int) -> Input:
-    told = [left_out_of(left_out)] if left_out else []
-    return structs.replace(
-        found,
-        files=found.files[:_NOTES],
-        lost=found.lost[:_NOTES],
-        warnings=[*found.warnings[:_NOTES], *told],
-        missing=found.missing[:_NOTES],
-    )
-
-
-def _device(device: Device, *, steps: bool, typical: bool) -> Device:
-    return structs.replace(
-        device,
-        verdict=_bound(device.verdict),
-        steps=[_step(step) for step in device.steps[:_STEPS]] if steps else [],
-        streams=[],
-        cores=_cores(device.cores, why=steps),
-        vendor=[],
-        phases=[],
-        communication=device.communication if steps else None,
-        blame=[],
-        dependencies=[],
-        typical_step=device.typical_step if typical else None,
-        syncs=[],
-        core_splits=[],
-        super_kernels=[],
-        super_kernel_checks=[],
-        environment=[],
-    )
-
-
-def _bound(verdict: Verdict) -> Verdict:
-    """Return what limits a stretch of time, without why."""
-    return Verdict(bound=verdict.bound, basis=verdict.basis, reason=NOTHING)
-
-
-def _step(step: Step) -> Step:
-    return structs.replace(step, verdict=_bound(step.verdict))
-
-
-def _cores(use: CoreUse, *, why: bool) -> CoreUse:
-    """Return how many cores kernels use together; ``why`` that is not known is much alike on all devices."""
-    return structs.replace(use, by_type=[], most_idle=[], over_time=None, reason=use.reason if why else None)
-
-
 def _findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
     """Return what was found, and how many answers that say something were left out.
 
@@ -383,24 +373,19 @@ def _findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
     named = {rule for rule, _, _ in telling}
     made = {finding.rule: finding for finding in reversed(findings) if finding.rule not in named}
     few = (*problems[:_PROBLEMS], *others[:_UNTOLD], *made.values())
-    return [_finding(finding) for finding in few], left_out
-
-
-def _finding(finding: Finding) -> Finding:
-    """Return a finding without its evidence, and with all that tells whether another says the same."""
-    found = structs.replace(
-        finding, evidence={}, refute=None, code=None, source=None, alternatives=[], gain_withheld=None
-    )
-    return found if finding.status == "problem" else structs.replace(found, next=None, preconditions=[], excluded=[])
-
-
-def _cluster(cluster: Cluster) -> Cluster:
-    return structs.replace(
-        cluster,
-        ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
-        collectives=[],
-        links=cluster.links[:_LINKS],
-        roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],
-        experts=[],
-        notes=[],
-    )
+    reduced = [  # without its evidence, and with all that tells whether another says the same
+        structs.replace(
+            finding,
+            evidence={},
+            refute=None,
+            code=None,
+            source=None,
+            alternatives=[],
+            gain_withheld=None,
+            next=finding.next if finding.status == "problem" else None,
+            preconditions=finding.preconditions if finding.status == "problem" else [],
+            excluded=finding.excluded if finding.status == "problem" else [],
+        )
+        for finding in few
+    ]
+    return reduced, left_out

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from npuperf.advise import load_thresholds
 from npuperf.against.baselines import BaselineStore, reduced, without_blanks
 from npuperf.against.compare import compare_results
+from npuperf.against.metrics import register_all
 from npuperf.against.run import run
 from npuperf.against.sides import BaselineSide, read_result, sides_of, warnings_of
 from npuperf.analyze.request import AnalyzeRequest, Question
@@ -28,6 +29,7 @@ from npuperf.model.result import Result
 from npuperf.model.schema import document_of, reread
 from npuperf.show.formats import View, render
 
+register_all()
 SAMPLES = ("transformer_ascend_pt", "micro_batch_ascend_pt", "pipeline_job")
 
 
