@@ -14,8 +14,8 @@ from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import IdleAfter, sum_blame
 from npuperf.device.cores import core_use
 from npuperf.device.dependencies import sum_dependencies
-from npuperf.device.mode import Traits, is_slowed
-from npuperf.device.partition import Launches, lay_out, window
+from npuperf.device.mode import is_slowed
+from npuperf.device.partition import lay_out, window
 from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.replay import Elasticities
 from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
@@ -26,7 +26,7 @@ from npuperf.device.view import DeviceWindow
 from npuperf.device.whatif import predict
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64
 from npuperf.model.result import (
     Clock,
     Dependency,
@@ -70,17 +70,6 @@ def with_costliest(verdict: Verdict, devices: Sequence[Device], thresholds: Thre
     return with_recording_cost(verdict, max(known, default=None), thresholds)
 
 
-#: Changes of the host's part in a step begin so.
-_HOSTS: Final = ("host", "launches", "latency", "sync")
-
-
-def at_own_pace(rows: list[tuple[str, Message]], traits: Traits, thresholds: Thresholds) -> list[tuple[str, Message]]:
-    """Leave out what-ifs of the host where its times are the recording's own, or those of blocking launches."""
-    if not (traits.blocking or traits.slowed(thresholds)):
-        return rows
-    return [row for row in rows if not row[0].startswith(_HOSTS)]
-
-
 #: Names of a blame list beyond this one are summed by cause.
 _NAMES: Final = 12
 #: Sync places for which the gain is replayed.
@@ -121,7 +110,16 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
         cuts = segment(profile.tasks, study.launches, study.timeline, span, shortest, thresholds)
     judge_all = _judge_of(study, thresholds)
     partition, pace, verdict = judge_all(window(*span), _STEP if len(study.steps) else WINDOW)[0]
-    steps = [s for s in _steps(study, judge_all) if step in (None, s.step)]
+    host_steps = profile.host_steps
+    lengths = dict(zip(host_steps.number.tolist(), (host_steps.end - host_steps.start).tolist(), strict=True))
+    starts, found = (study.steps.start - origin).tolist(), judge_all(study.steps, _STEP)
+    steps = [
+        Step(step=number, start_ns=start, partition=own, verdict=said, whole=whole, host_ns=lengths.get(number))
+        for number, start, (own, _, said), whole in zip(
+            study.step_numbers.tolist(), starts, found, study.whole.tolist(), strict=True
+        )
+        if step in (None, number)
+    ]
     phases: list[tuple[int, int, Partition, Verdict]] = []
     if cuts is not None:
         cuts = join_alike(cuts, [found.bound for _, _, found in judge_all(cuts, _PHASE)], shortest)
@@ -154,6 +152,11 @@ def describe(
     profile, environment = study.profile, study.profile.context.environment
     # SuperKernels depend on core limits, proposed and asked for.
     splits = core_limits.describe_splits(window, request.cores_of)
+    launches, replay = study.launches, study.replay
+    launched = int(np.count_nonzero(launches.known))
+    refusal = None if replay is None else replay.refusal(thresholds)
+    start, outside = span[0] - study.timeline.span[0], judged.whole.span_ns - judged.partition.span_ns
+    before = start if outside > 0 else 0
     return Device(
         rank=profile.rank,
         device=profile.device,
@@ -165,7 +168,18 @@ def describe(
         origin_ns=study.timeline.span[0],
         partition=judged.whole,
         verdict=judged.verdict,
-        clock=_clock(study.launches, len(profile.tasks)),
+        clock=Clock(
+            launch_latency_ns=launches.latency if launches.untold is None else None,
+            latency_samples=launches.samples,
+            skew_ns=launches.skew,
+            launches=launched,
+            tasks=len(profile.tasks),
+            skew_most_ns=launches.skew_most,
+            latency_bounds_ns=(0, launches.latency_most)
+            if launched and launches.untold is not None and launches.latency_most is not None
+            else None,
+            latency_reason=launches.untold if launched else None,
+        ),
         steps=judged.steps,
         streams=_streams(window),
         cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time),
@@ -177,46 +191,30 @@ def describe(
         dependencies=judged.dependencies,
         typical_step=typical_step([s for s in judged.steps if s.whole], judged.phases, judged.shortest, thresholds),
         syncs=_syncs(window),
-        replay=_check(study, thresholds),
+        replay=None
+        if replay is None
+        else ReplayCheck(
+            usable=refusal is None,
+            reason=refusal,
+            error=replay.error,
+            unexplained_ns=replay.unexplained_ns,
+            launched=replay.launched,
+        ),
         communication=None if summary is None else bounds_alone(summary, judged.partition.comm_exposed_ns),
         core_splits=splits,
         super_kernels=superkernel.find_scopes(window, splits, [e.where for e in request.expect]),
         super_kernel_checks=super_kernel_checks,
-        judged=_judged_steps(study, span, judged),
+        judged=JudgedSteps(
+            steps=len(judged.whole_steps),
+            start_ns=start,
+            partition=judged.partition,
+            before_ns=before,
+            after_ns=outside - before,
+        )
+        if judged.steps
+        else None,
         recording_overhead=profile.context.overhead,
         environment=[RecordedVariable(name=n, value=v, recorded_by=by) for n, v, by in environment.recorded()],
-    )
-
-
-def _judged_steps(study: Study, span: tuple[int, int], judged: JudgedWindow) -> JudgedSteps | None:
-    """Say how many steps ``span`` holds, and what of the whole lies outside of them."""
-    if not judged.steps:
-        return None
-    start = span[0] - study.timeline.span[0]
-    outside = judged.whole.span_ns - judged.partition.span_ns
-    before = start if outside > 0 else 0
-    return JudgedSteps(
-        steps=len(judged.whole_steps),
-        start_ns=start,
-        partition=judged.partition,
-        before_ns=before,
-        after_ns=outside - before,
-    )
-
-
-def _clock(launches: Launches, tasks: int) -> Clock:
-    known = int(np.count_nonzero(launches.known))
-    untold = launches.untold if known else None
-    most = launches.latency_most
-    return Clock(
-        launch_latency_ns=launches.latency if launches.untold is None else None,
-        latency_samples=launches.samples,
-        skew_ns=launches.skew,
-        launches=known,
-        tasks=tasks,
-        skew_most_ns=launches.skew_most,
-        latency_bounds_ns=None if untold is None or most is None else (0, most),
-        latency_reason=untold,
     )
 
 
@@ -244,24 +242,6 @@ def _judge_of(study: Study, thresholds: Thresholds) -> _JudgeAll:
     return judge_all
 
 
-def _steps(study: Study, judge_all: _JudgeAll) -> list[Step]:
-    starts = (study.steps.start - study.timeline.span[0]).tolist()
-    host = study.profile.host_steps
-    lengths = dict(zip(host.number.tolist(), (host.end - host.start).tolist(), strict=True))
-    rows = zip(study.step_numbers.tolist(), starts, judge_all(study.steps, _STEP), study.whole.tolist(), strict=True)
-    return [
-        Step(
-            step=number,
-            start_ns=start,
-            partition=partition,
-            verdict=verdict,
-            whole=whole,
-            host_ns=lengths.get(number),
-        )
-        for number, start, (partition, _, verdict), whole in rows
-    ]
-
-
 def _phase(
     study: Study,
     weight: I64,
@@ -282,6 +262,9 @@ def _phase(
     if where is None:
         longest = first + largest(weight[first:last], _NAMES)
         where = next((line for i in longest.tolist() if (line := host.code_line(int(tasks.op[i])))), None)
+    codes, count, total = (found.tolist() for found in tally(study.types.codes[first:last], weight[first:last]))
+    top = sorted(range(len(total)), key=lambda i: -total[i])[:_TYPES]
+    names = (*study.types.names, "N/A")  # the last place is that of -1
     return Phase(
         start_ns=start - origin,
         end_ns=end - origin,
@@ -293,34 +276,8 @@ def _phase(
         blame=blame,
         verdict=verdict,
         where=where,
-        kernels=_top_types(study.types, weight, first, last),
+        kernels=[TypeTime(type=names[codes[i]], count=count[i], total_ns=total[i]) for i in top if total[i] > 0],
         dependencies=dependencies,
-    )
-
-
-def _top_types(types: Labels, weight: I64, first: int, last: int) -> list[TypeTime]:
-    codes, count, total = tally(types.codes[first:last], weight[first:last])
-    order = np.argsort(-total, kind="stable")[:_TYPES].tolist()
-    return [
-        TypeTime(
-            type=types.names[c] if (c := int(codes[i])) >= 0 else "N/A", count=int(count[i]), total_ns=int(total[i])
-        )
-        for i in order
-        if total[i] > 0
-    ]
-
-
-def _check(study: Study, thresholds: Thresholds) -> ReplayCheck | None:
-    replay = study.replay
-    if replay is None:
-        return None
-    reason = replay.refusal(thresholds)
-    return ReplayCheck(
-        usable=reason is None,
-        reason=reason,
-        error=replay.error,
-        unexplained_ns=replay.unexplained_ns,
-        launched=replay.launched,
     )
 
 

@@ -6,11 +6,10 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct, field, structs
-from msgspec.structs import replace
 
 from npuperf.advise import advise
 from npuperf.advise.launches import NO_LAUNCHING, launch_wait, may_capture
-from npuperf.analyze.describe import at_own_pace, describe, judge_window
+from npuperf.analyze.describe import describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import Question
 from npuperf.base.memory import give_back
@@ -27,19 +26,10 @@ from npuperf.device.steps import numbers_repeat, step_windows
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
-from npuperf.device.whatif import (
-    Predicted,
-    Scene,
-    is_all_communication,
-    names_ranks,
-    parse,
-    pattern,
-    predict,
-    with_communication,
-)
+from npuperf.device.whatif import Scene, is_all_communication, names_ranks, parse, pattern, predict, with_communication
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
-from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, SuperKernelCheck, WhatIf
+from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, WhatIf
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.log import ReadLog
@@ -83,34 +73,54 @@ def examine(
             )
         )
         profile = profile.without_steps()
-    listed = _listed(profile, request)
+    # What is listed of all that was recorded, unless a step was asked for.
+    recorded, types, origin = profile.tasks, type_labels(profile.tasks), span_of(profile.tasks)[0]
+    if request.step is not None:
+        numbers, windows = step_windows(recorded)
+        at = int(np.flatnonzero(numbers == request.step)[0])
+        inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
+        recorded, types = recorded.part(inside), types.filter(inside)
+    operators = sum_operators(profile, recorded, types, request.cores or profile.cores, origin)
+    kernels = longest_kernels(profile, recorded, origin, request.top)
+    del recorded, types
     profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed; from here on what one part has freed the next one takes
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
-    span = study.judged if request.step is None else study.step_span(request.step)
-    return _examined(study, span, listed, request, thresholds, earlier)
 
+    # What is said about the window that is judged.
+    span, cores = (
+        study.judged if request.step is None else study.step_span(request.step),
+        request.cores or profile.cores,
+    )
+    judged = judge_window(study, span, request.step, thresholds)
+    steps = [step.step for step in judged.whole_steps]
+    window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
+    bound = judged.verdict.bound
+    summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
+    replaced = []  # the SuperKernels of this profile beside the same device's earlier profile without them
+    if earlier.profiles or earlier.plog:
+        from npuperf.device.fused import check_super_kernels
 
-class _Listed(Struct, frozen=True):
-    """What is listed of all that was recorded, unless a step was asked for."""
-
-    operators: dict[Key, OperatorSum]
-    kernels: list[Kernel]
-
-
-def _listed(profile: DeviceProfile, request: Question) -> _Listed:
-    """Sum up the operators and find the longest kernels."""
-    tasks, types = profile.tasks, type_labels(profile.tasks)
-    origin = span_of(tasks)[0]
-    if request.step is not None:
-        numbers, steps = step_windows(tasks)
-        at = int(np.flatnonzero(numbers == request.step)[0])
-        inside = within(tasks, (int(steps.start[at]), int(steps.end[at])))
-        tasks, types = tasks.part(inside), types.filter(inside)
-    return _Listed(
-        sum_operators(profile, tasks, types, request.cores or profile.cores, origin),
-        longest_kernels(profile, tasks, origin, request.top),
+        who = (profile.rank, profile.device)
+        same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
+        before = same[0].tasks if same else Tasks.empty()
+        replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
+    report = describe(window, judged, request, summary, replaced)
+    waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
+    view = DeviceView(**structs.asdict(window), paused=waited, report=report)
+    of_window = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
+    return Examined(
+        report=report,
+        pace=judged.pace,
+        digest=digest_device(study, report, summary),
+        excerpt=profile.excerpt,
+        summary=summary,
+        operators=operators,
+        kernels=kernels,
+        findings=advise(view, request.rules, summary),
+        what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
+        checked=[check_limit(of_window, expectation, cores) for expectation in request.expect],
     )
 
 
@@ -136,52 +146,6 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
         log.warn(say("{given} says {cores} cores, the profile says {recorded} ({source}): {cores} are used",
                      given=cores.source, cores=f"{cores.cube},{cores.vector}", recorded=f"{known.cube},{known.vector}",
                      source=known.source))  # fmt: skip
-
-
-def _examined(
-    study: Study,
-    span: tuple[int, int],
-    listed: _Listed,
-    request: Question,
-    thresholds: Thresholds,
-    earlier: Earlier,
-) -> Examined:
-    """Put together what is said about the window ``span`` of one device."""
-    profile, cores = study.profile, request.cores or study.profile.cores
-    judged = judge_window(study, span, request.step, thresholds)
-    steps = [step.step for step in judged.whole_steps]
-    window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
-    bound = judged.verdict.bound
-    summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
-    report = describe(window, judged, request, summary, _check_super_kernels(window, earlier))
-    waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
-    view = DeviceView(**structs.asdict(window), paused=waited, report=report)
-    recorded = profile if request.step is None else replace(profile, tasks=window.tasks)
-    return Examined(
-        report=report,
-        pace=judged.pace,
-        digest=digest_device(study, report, summary),
-        excerpt=profile.excerpt,
-        summary=summary,
-        operators=listed.operators,
-        kernels=listed.kernels,
-        findings=advise(view, request.rules, summary),
-        what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
-        checked=[check_limit(recorded, expectation, cores) for expectation in request.expect],
-    )
-
-
-def _check_super_kernels(window: DeviceWindow, earlier: Earlier) -> list[SuperKernelCheck]:
-    """Hold the SuperKernels of a profile against the same device's earlier profile without them."""
-    if not (earlier.profiles or earlier.plog):
-        return []
-    from npuperf.device.fused import check_super_kernels
-
-    who = (window.profile.rank, window.profile.device)
-    same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
-    return check_super_kernels(
-        same[0].tasks if same else Tasks.empty(), window.tasks, earlier.plog, window.thresholds.compare_ratio
-    )
 
 
 def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Thresholds) -> Examined:
@@ -224,6 +188,8 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
     )
 
 
+#: Changes of the host's part in a step begin so.
+_HOSTS: Final = ("host", "launches", "latency", "sync")
 #: Operator types that are named where an expression matches none.
 _NEAR: Final = 3
 #: Changes of one cause, where it is to blame for anything.
@@ -237,11 +203,19 @@ _CAUSES: Final = {
 
 def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     """Replay the user's expressions, then the changes that every report shows."""
-    scene, report = view.scene, view.report
+    scene, report, thresholds = view.scene, view.report, view.thresholds
     if scene is None:
-        return [unanswered(expr, _why_no_model(view), device=report) for expr in asked]
+        if view.profile.excerpt:
+            why = say("rows are missing from the kernel table, so nothing can be replayed")
+        elif view.study.replay is None:
+            why = no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
+        else:
+            why = view.study.replay.refusal(thresholds) or say("the replay gives no figures")
+        return [unanswered(expr, why, device=report) for expr in asked]
     own = [_answered(expr, None, scene, report) for expr in asked]
-    shown = at_own_pace(_standard(view, scene), view.traits, view.thresholds)
+    # changes of the host are left out where its times are the recording's own, or those of blocking launches
+    left_out = _HOSTS if view.traits.blocking or view.traits.slowed(thresholds) else ()
+    shown = ((expr, title) for expr, title in _standard(view, scene) if not expr.startswith(left_out))
     standard = [_answered(expr, title, scene, report) for expr, title in shown if expr not in asked]
     return [*own, *(w for w in standard if w.reason is None)]
 
@@ -267,9 +241,20 @@ def unanswered(
 
 def _answered(expression: str, title: Message | None, scene: Scene, report: Device) -> WhatIf:
     found = predict(scene, expression)
-    if not found.matched:
-        return unanswered(expression, _unmatched(expression, scene), title, report)
-    least = min(found.least, _certain(found, scene, report))
+    if not found.matched:  # name the parts that match nothing, and operator types that may be meant
+        parts = [part for part in expression.split(",") if not predict(scene, part).matched]
+        types = [part for part in parts if part.startswith(("op:", "launches:"))]
+        wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in types]
+        near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
+        nothing = say("nothing in this profile matches {parts}", parts=series(parts))
+        meant = say("did you mean {types}?", types=series(near)) if near else None
+        return unanswered(expression, chain(nothing, meant), title, report)
+    # The least gain is what is certain: of communication only transfers become faster, waiting stays.
+    known = report.communication
+    part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
+    sure = with_communication(scene, found.expr, part)
+    certain = predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
+    least = min(found.least, certain)
     before, per = max(scene.measured, 1), max(report.step_count, 1)
     return WhatIf(
         expr=expression,
@@ -284,31 +269,6 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
         rank=report.rank,
         device=report.device,
     )
-
-
-def _certain(found: Predicted, scene: Scene, report: Device) -> int:
-    """Return the least gain that is certain, ns: of communication only transfers become faster, waiting stays."""
-    known = report.communication
-    part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
-    sure = with_communication(scene, found.expr, part)
-    return predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
-
-
-def _unmatched(expression: str, scene: Scene) -> Message:
-    """Name the parts of an expression that match nothing, and operator types that may be meant."""
-    parts = [part for part in expression.split(",") if not predict(scene, part).matched]
-    wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in parts if part.startswith(("op:", "launches:"))]
-    near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
-    nothing = say("nothing in this profile matches {parts}", parts=series(parts))
-    return chain(nothing, say("did you mean {types}?", types=series(near)) if near else None)
-
-
-def _why_no_model(view: DeviceView) -> Message:
-    if view.profile.excerpt:
-        return say("rows are missing from the kernel table, so nothing can be replayed")
-    if view.study.replay is None:
-        return no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
-    return view.study.replay.refusal(view.thresholds) or say("the replay gives no figures")
 
 
 _NO_WAIT: Final = say("no waiting for the host at all")
