@@ -50,6 +50,11 @@ class Clocks(Struct, frozen=True):
     origin: int
     wrong: Mask
 
+    @property
+    def noise(self) -> float:
+        """How far corrected ends of one operation may lie apart: three residuals of the worst clock, ns."""
+        return 3 * float(np.nanmax(self.residual)) if np.isfinite(self.residual).any() else 0.0
+
     def corrected(self, rank: I64, time: I64) -> I64:
         """Bring times to the first rank's clock."""
         slope = np.rint(self.drift[rank] * (time - self.origin)).astype(np.int64)
@@ -57,30 +62,31 @@ class Clocks(Struct, frozen=True):
 
 
 def align(matched: Matched, ranks: int) -> Clocks:
-    """Estimate the clocks of all ranks."""
-    wrong = np.zeros(matched.instances, np.bool_)
-    chosen = _chosen(matched)
+    """Estimate the clocks of all ranks.
+
+    Operations count in which everybody needs everybody, evenly over time where there are very many. Ranks that were not
+    loaded do not matter: those that were leave together all the same. An operation that contradicts causality by more
+    than rounding once the clocks are corrected was left by somebody before another one began it: the match is wrong, or
+    a clock jumped, and it counts no more.
+    """
+    chosen, wrong = matched.together.copy(), np.zeros(matched.instances, np.bool_)
+    for group in distinct(matched.instance_group[chosen]).tolist():
+        mine = np.flatnonzero(chosen & (matched.instance_group == group))
+        if len(mine) > _MOST:
+            chosen[mine] = False
+            chosen[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
     for _ in range(3):
         clocks = _estimate(matched, ranks, chosen & ~wrong, wrong)
-        found = _contradictions(matched, clocks, chosen & ~wrong)
+        if not matched.instances:
+            break
+        rows = matched.members
+        start, end = (clocks.corrected(matched.rank[rows], t[rows]) for t in (matched.start, matched.end))
+        apart = np.maximum.reduceat(start, matched.starts) - np.minimum.reduceat(end, matched.starts)
+        found = chosen & ~wrong & (apart > _ROUNDING + clocks.noise)
         if not found.any():
             break
         wrong = wrong | found
     return clocks
-
-
-def _chosen(matched: Matched) -> Mask:
-    """Choose operations in which everybody needs everybody, evenly over time where there are very many.
-
-    Ranks that were not loaded do not matter: those that were leave together all the same.
-    """
-    usable = matched.together.copy()
-    for group in distinct(matched.instance_group[usable]).tolist():
-        mine = np.flatnonzero(usable & (matched.instance_group == group))
-        if len(mine) > _MOST:
-            usable[mine] = False
-            usable[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
-    return usable
 
 
 class _Ends(Struct, frozen=True):
@@ -90,23 +96,24 @@ class _Ends(Struct, frozen=True):
     instance: I64
     end: F64
     start: F64
-    number: I64
-
-
-def _ends(matched: Matched, chosen: Mask) -> tuple[_Ends, int]:
-    rows = matched.members[chosen[matched.instance[matched.members]]]
-    origin = int(matched.end.min()) if len(matched.end) else 0
-    number, instance = np.unique(matched.instance[rows], return_inverse=True)
-    ends = _Ends(matched.rank[rows], instance, (matched.end[rows] - origin).astype(np.float64),
-                 (matched.start[rows] - origin).astype(np.float64), number)  # fmt: skip
-    return ends, origin
+    instances: int
 
 
 def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks:
-    ends, origin = _ends(matched, chosen)
+    """Fit offsets and drifts along a tree of ranks, then the offsets of all together, within what causality allows."""
+    rows = matched.members[chosen[matched.instance[matched.members]]]
+    origin = int(matched.end.min()) if len(matched.end) else 0
+    number, instance = np.unique(matched.instance[rows], return_inverse=True)
+    start, end = ((t[rows] - origin).astype(np.float64) for t in (matched.start, matched.end))
+    ends = _Ends(matched.rank[rows], instance, end, start, len(number))
     part = _parts(ends, ranks)
-    offset, drift = _fit(ends, ranks, part)
-    residual = _residual(ends, offset, drift, ranks)
+    guess, drift = _guess(ends, ranks)
+    offset = _offsets(ends, ranks, part, drift, guess)
+    drift = drift - drift[part]
+    corrected = end * (1 + drift[ends.rank]) + offset[ends.rank]
+    apart = np.abs(corrected - _Runs.of(instance).medians(corrected)[instance])
+    of_rank, residual = _Runs.of(ends.rank), np.full(ranks, np.nan)
+    residual[of_rank.keys] = of_rank.medians(apart)
     low, high = _bounds(ends, drift, ranks, part)
     with np.errstate(invalid="ignore"):
         offset = np.where(np.isnan(low), offset, np.clip(offset, low, high))
@@ -115,7 +122,7 @@ def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks
 
 def _parts(ends: _Ends, ranks: int) -> I64:
     """Number the sets of ranks that operations tie together; the number is the first rank's place."""
-    lowest = np.full(len(ends.number), ranks)
+    lowest = np.full(ends.instances, ranks)
     np.minimum.at(lowest, ends.instance, ends.rank)
     tied = np.unique(np.stack([ends.rank, lowest[ends.instance]]), axis=1)  # each rank to the first one it meets
     part = np.arange(ranks)
@@ -127,12 +134,6 @@ def _parts(ends: _Ends, ranks: int) -> I64:
         if (least == part).all():
             return part
         part = least
-
-
-def _fit(ends: _Ends, ranks: int, part: I64) -> tuple[F64, F64]:
-    """Fit offsets and drifts along a tree of ranks, then the offsets of all together."""
-    guess, drift = _guess(ends, ranks)
-    return _offsets(ends, ranks, part, drift, guess), drift - drift[part]
 
 
 def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
@@ -157,7 +158,7 @@ def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
     """
     offset, drift, seen = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, np.bool_)
     of_rank, members = _Runs.of(ends.rank).parts(), _Runs.of(ends.instance).parts()
-    known = np.full(len(ends.number), np.nan)
+    known = np.full(ends.instances, np.nan)
     none = np.empty(0, np.int64)
     for root in range(ranks):
         queue = deque([root] if not seen[root] else [])
@@ -185,33 +186,14 @@ def _line(own: F64, target: F64) -> tuple[float, float]:
     chosen = distinct(np.linspace(0, len(own) - 1, min(len(own), _SLOPE_MOST)).astype(np.int64))
     if len(own) < _SLOPE_LEAST or np.ptp(own[chosen]) <= 0:
         return middle, 0.0
-    slope, intercept = _theil_sen(own[chosen], apart[chosen])
+    # The median of the slopes between all pairs of points, and the intercept to it (Sen 1968).
+    x, y = own[chosen], apart[chosen]
+    run, rise = x[:, np.newaxis] - x, y[:, np.newaxis] - y
+    slope = float(np.median(rise[run > 0] / run[run > 0]))
+    intercept = float(np.median(y) - slope * np.median(x))
     before = float(np.median(np.abs(apart - middle)))
     after = float(np.median(np.abs(apart - slope * own - intercept)))
-    if after > _SLOPE_GAIN * before:
-        return middle, 0.0
-    return intercept, slope
-
-
-def _theil_sen(x: F64, y: F64) -> tuple[float, float]:
-    """Return the median of the slopes between all pairs of points, and the intercept to it (Sen 1968)."""
-    run, rise = x[:, np.newaxis] - x, y[:, np.newaxis] - y
-    slope = np.median(rise[run > 0] / run[run > 0])
-    return float(slope), float(np.median(y) - slope * np.median(x))
-
-
-def _distance(ends: _Ends, offset: F64, drift: F64) -> F64:
-    """Return how far each end lies from the median of the others' in its operation."""
-    end = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
-    return np.asarray(end - _Runs.of(ends.instance).medians(end)[ends.instance])
-
-
-def _residual(ends: _Ends, offset: F64, drift: F64, ranks: int) -> F64:
-    """Return per rank the median distance of its ends, NaN without any."""
-    found = np.full(ranks, np.nan)
-    runs = _Runs.of(ends.rank)
-    found[runs.keys] = runs.medians(np.abs(_distance(ends, offset, drift)))
-    return found
+    return (middle, 0.0) if after > _SLOPE_GAIN * before else (intercept, slope)
 
 
 class _Runs(Struct, frozen=True):
@@ -283,22 +265,6 @@ def _relax(upper: F64, root: int) -> F64:
     return bound
 
 
-def _contradictions(matched: Matched, clocks: Clocks, chosen: Mask) -> Mask:
-    """Name the operations that contradict causality by more than rounding once the clocks are corrected.
-
-    Somebody left such an operation before another one began: the match is wrong, or a clock jumped.
-    """
-    wrong = np.zeros(matched.instances, np.bool_)
-    if not matched.instances:
-        return wrong
-    rows = matched.members
-    start, end = (clocks.corrected(matched.rank[rows], t[rows]) for t in (matched.start, matched.end))
-    latest = np.maximum.reduceat(start, matched.starts)
-    earliest = np.minimum.reduceat(end, matched.starts)
-    noise = np.nanmax(clocks.residual) if np.isfinite(clocks.residual).any() else 0.0
-    return np.asarray(chosen & (latest - earliest > _ROUNDING + 3 * noise))
-
-
 # -- Both ends of point-to-point operations in groups of more than two ranks, whose keys name no peer: by time.
 #
 # Both ends of such an operation end together. So of two neighbours in a group, operations belong together whose ends,
@@ -312,38 +278,24 @@ _APART: Final = 30_000
 def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks) -> list[RankSummary]:
     """Name the peers of operations that tell none, where time does."""
     peer = [r.operations.peer.copy() for r in ranks]
-    number = np.array([r.rank for r in ranks], np.int64)
-    noise = 3 * float(np.nanmax(clocks.residual)) if np.isfinite(clocks.residual).any() else 0.0
+    start, end = (clocks.corrected(matched.rank, t) for t in (matched.start, matched.end))
     for code, group in enumerate(matched.groups):
-        if len(group.ranks) < 3:
-            continue
         rows = np.flatnonzero((matched.group == code) & matched.p2p)
-        if not len(rows):
+        if len(group.ranks) < 3 or not len(rows):
             continue
         chain = sorted(group.members, key=lambda m: group.ranks.index(ranks[m].rank))
         for a, b in [*pairwise(chain), (chain[0], chain[-1])]:
-            if clocks.part[a] != clocks.part[b]:
-                continue
             own, theirs = (rows[matched.rank[rows] == r] for r in (a, b))
             own, theirs = own[peer[a][own - matched.first[a]] < 0], theirs[peer[b][theirs - matched.first[b]] < 0]
-            one, other = _nearest(matched, clocks, own, theirs, _APART + noise)
-            peer[a][one - matched.first[a]] = number[b]
-            peer[b][other - matched.first[b]] = number[a]
+            if clocks.part[a] != clocks.part[b] or not len(own) or not len(theirs):
+                continue
+            there, back = _closest(end[own], end[theirs]), _closest(end[theirs], end[own])
+            other = theirs[there]
+            good = (back[there] == np.arange(len(own))) & (np.abs(end[other] - end[own]) <= _APART + clocks.noise)
+            good &= (start[own] <= end[other]) & (start[other] <= end[own])
+            peer[a][own[good] - matched.first[a]] = ranks[b].rank
+            peer[b][other[good] - matched.first[b]] = ranks[a].rank
     return [replace(r, operations=replace(r.operations, peer=p)) for r, p in zip(ranks, peer, strict=True)]
-
-
-def _nearest(matched: Matched, clocks: Clocks, own: I64, theirs: I64, apart: float) -> tuple[I64, I64]:
-    """Return the operations of both sides that belong together, in the same order."""
-    none = np.empty(0, np.int64)
-    if not len(own) or not len(theirs):
-        return none, none
-    end, other = (clocks.corrected(matched.rank[r], matched.end[r]) for r in (own, theirs))
-    begin, since = (clocks.corrected(matched.rank[r], matched.start[r]) for r in (own, theirs))
-    there, back = _closest(end, other), _closest(other, end)
-    mine = np.arange(len(own))
-    good = (back[there] == mine) & (np.abs(other[there] - end) <= apart)
-    good &= (begin <= other[there]) & (since[there] <= end)
-    return own[good], theirs[there[good]]
 
 
 def _closest(values: I64, among: I64) -> I64:

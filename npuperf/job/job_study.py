@@ -143,7 +143,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
                 job, blamed, stages, split, slow_links(links, [frozenset(g.ranks) for g in matched.groups]), bounds
             )
         ),
-        costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds, [r.slowed for r in ranks])),
+        costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,
         step_count=count,

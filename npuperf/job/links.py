@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import LinkUse
-from npuperf.model.groups import alike, medians_of_others
+from npuperf.model.groups import alike, first_rows, medians_of_others, sums_of
 from npuperf.model.job_result import Link
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 
 #: GB/s that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never decisive.
@@ -48,9 +48,10 @@ def judge_links(
     single = use.name.known()
     power = np.where(single, size_class(use.bytes), -1)
     row = alike(use.transport.codes, use.type.codes, power, low, high)
-    first = np.unique(row, return_index=True)[1]
+    links = int(row.max()) + 1
+    first = first_rows(row, links)
     low, high, power = low[first], high[first], power[first]
-    moved, spent = _sum(row, use.bytes), _sum(row, use.ns)
+    moved, spent = sums_of(row, use.bytes, links), sums_of(row, use.ns, links)
     rate = moved / spent
     # Peers: totals mix operations of all sizes, so they are compared with totals that moved about as much.
     amount = np.where(power < 0, size_class(moved), -1)
@@ -61,7 +62,7 @@ def judge_links(
     slow = (rate < thresholds.transfer_ratio * usual) & (lost > thresholds.lost_share * step_ns * steps)
     count = np.where(single, 1, use.count)  # -1: a total without a count
     counted = np.bincount(row, weights=count < 0) == 0
-    count = _sum(row, np.maximum(count, 0))
+    count = sums_of(row, np.maximum(count, 0), links)
     order = np.lexsort((high, low, -spent, -lost * slow))[: max(most, int(slow.sum()))]
     return [
         Link(
@@ -93,8 +94,7 @@ def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
     for rank in ranks:
         use = rank.links if len(rank.links) else _between_two(rank)
         real = (use.bytes > 0) & (use.ns > 0) & (use.source >= 0) & (use.target >= 0) & (use.source != use.target)
-        real &= (use.step < 0) | np.isin(use.step, rank.step_number) | (len(rank.step_number) == 0)
-        parts.append(_take(use, np.flatnonzero(real)))
+        parts.append(_take(use, np.flatnonzero(real & analysed(use.step, rank))))
     reporter = np.repeat(np.array([r.rank for r in ranks], np.int64), [len(part) for part in parts])
     if not len(reporter):
         return LinkUse.empty()
@@ -123,7 +123,8 @@ def _between_two(summary: RankSummary) -> LinkUse:
     if not len(moved):
         return LinkUse.empty()
     row = alike(moved.op, moved.transport.codes)
-    first = np.unique(row, return_index=True)[1]
+    size = int(row.max()) + 1
+    first = first_rows(row, size)
     op = moved.op[first]
     partner = {g.id: sum(g.ranks) - summary.rank for g in summary.groups
                if len({*g.ranks}) == len(g.ranks) == 2 and summary.rank in g.ranks}  # fmt: skip
@@ -136,12 +137,18 @@ def _between_two(summary: RankSummary) -> LinkUse:
         transport=moved.transport.take(first),
         source=np.full(len(op), summary.rank, np.int64),
         target=np.where(operations.peer >= 0, operations.peer, of_group)[op],
-        bytes=_sum(row, moved.bytes),
-        ns=_sum(row, moved.ns),
+        bytes=sums_of(row, moved.bytes, size),
+        ns=sums_of(row, moved.ns, size),
         count=np.ones(len(op), np.int64),
         # The row's number stands for its name: names may be missing, or come twice.
         name=Labels(np.arange(len(op), dtype=np.int32), tuple(f"{summary.rank}:{i}" for i in op.tolist())),
     )
+
+
+def analysed(step: I64, rank: RankSummary) -> Mask:
+    """Tell which rows are of the rank's analysed steps, by the step of each."""
+    here: Mask = (step < 0) | np.isin(step, rank.step_number) | (len(rank.step_number) == 0)
+    return here
 
 
 def size_class(size: I64) -> I64:
@@ -156,12 +163,6 @@ def class_text(power: int) -> str | None:
     unit, small = divmod(power, 10)
     name = ("B", "KiB", "MiB", "GiB", "TiB")[min(unit, 4)]
     return f"{2**small}–{2 ** (small + 1)} {name}"
-
-
-def _sum(row: I64, values: I64) -> I64:
-    total = np.zeros(int(row.max()) + 1, np.int64)
-    np.add.at(total, row, values)
-    return total
 
 
 def _take(use: LinkUse, index: I64) -> LinkUse:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 
 #: Operations that nobody can leave before the last has begun.
@@ -87,103 +88,101 @@ class Matched(Struct, frozen=True):
         gone = (self.instance >= 0) & instances[self.instance]
         number = np.where(instances, -1, np.cumsum(~instances) - 1)
         instance = np.where(gone, -1, np.where(self.instance >= 0, number[self.instance], -1))
-        return _index(replace(self, instance=instance), self.instance_group[~instances], self.complete[~instances],
-                      self.together[~instances])  # fmt: skip
+        members, starts = _by_instance(instance)
+        return replace(
+            self,
+            instance=instance,
+            members=members,
+            starts=starts,
+            instance_group=self.instance_group[~instances],
+            complete=self.complete[~instances],
+            together=self.together[~instances],
+        )
 
 
 def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     """Match the operations of ranks of one job. ``world``: how many ranks it has, if that is known."""
     counts = np.array([len(r.operations) for r in ranks], np.int64)
     rank = np.repeat(np.arange(len(ranks)), counts)
-    group, groups = _groups(ranks, world)
-    kinds: dict[str, int] = {}
-    key = np.concatenate([_keys(r, kinds) for r in ranks]) if len(ranks) else np.empty(0, np.int64)
-    p2p = np.concatenate([r.operations.p2p for r in ranks])
-    nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
-    key[nameless] = _order_keys(ranks, kinds)[nameless]
-    step = np.concatenate([r.operations.step for r in ranks])
-    together = np.concatenate([_together(r) for r in ranks])
-    single = np.array([g.single for g in groups] + [False], np.bool_)[group]
-    wide = np.array([len(g.ranks) > 2 for g in groups] + [False], np.bool_)[group] & p2p
-    start = np.concatenate([r.operations.start for r in ranks])
-    end = np.concatenate([r.operations.end for r in ranks])
-    key = np.where(wide, _pair_keys(ranks, kinds), key)
-    usable = (key >= 0) & (group >= 0) & ~single
-    instance = _instances(rank, group, key, step, start, usable)
-    types = Labels.concat([r.operations.type for r in ranks])
-    flat = Matched(
-        rank=rank, start=start, end=end, step=step, group=group, type=types.codes.astype(np.int64), p2p=p2p,
-        first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), instance=instance,
-        members=np.empty(0, np.int64), starts=np.empty(0, np.int64), instance_group=np.empty(0, np.int64),
-        complete=np.empty(0, np.bool_), together=np.empty(0, np.bool_), groups=tuple(groups), types=types.names,
-    )  # fmt: skip
-    chosen = np.flatnonzero(instance >= 0)
-    order = chosen[np.argsort(instance[chosen], kind="stable")]
-    heads = order[np.flatnonzero(np.append(True, instance[order][1:] != instance[order][:-1]))] if len(order) else order
-    size = np.bincount(instance[chosen], minlength=len(heads)) if len(chosen) else np.empty(0, np.int64)
-    wanted = np.array([len(g.ranks) for g in groups] + [0], np.int64)[group[heads]]
-    wanted = np.where(p2p[heads], 2, wanted)
-    sure = np.array([g.complete for g in groups] + [False], np.bool_)[group[heads]] | p2p[heads]
-    return _index(flat, group[heads], sure & (size == wanted), together[heads])
-
-
-def _index(flat: Matched, group: I64, complete: Mask, together: Mask) -> Matched:
-    chosen = np.flatnonzero(flat.instance >= 0)
-    order = chosen[np.argsort(flat.instance[chosen], kind="stable")]
-    starts = (
-        np.flatnonzero(np.append(True, flat.instance[order][1:] != flat.instance[order][:-1])) if len(order) else order
+    start, end, step, p2p = (
+        np.concatenate([getattr(r.operations, name) for r in ranks]) for name in ("start", "end", "step", "p2p")
     )
-    return replace(flat, members=order, starts=starts, instance_group=group, complete=complete, together=together)
+    types = Labels.concat([r.operations.type for r in ranks])
+    group, groups = _groups(ranks, world)
+    # By group, the last place being that of operations without one.
+    size = np.array([len(g.ranks) for g in groups] + [0], np.int64)
+    single, all_there = (np.array([*of, False], np.bool_) for of in ([g.single for g in groups],
+                                                                     [g.complete for g in groups]))  # fmt: skip
+    nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
+    key = _keys(ranks, nameless, (size[group] > 2) & p2p)
+    instance = _instances(rank, group, key, step, start, (key >= 0) & (group >= 0) & ~single[group])
+    members, starts = _by_instance(instance)
+    heads = members[starts]
+    wanted = np.where(p2p[heads], 2, size[group[heads]])
+    return Matched(
+        rank=rank,
+        start=start,
+        end=end,
+        step=step,
+        group=group,
+        type=types.codes.astype(np.int64),
+        p2p=p2p,
+        first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        instance=instance,
+        members=members,
+        starts=starts,
+        instance_group=group[heads],
+        complete=(all_there[group[heads]] | p2p[heads]) & (np.diff(np.append(starts, len(members))) == wanted),
+        together=types.flag([name in TOGETHER for name in types.names])[heads],
+        groups=tuple(groups),
+        types=types.names,
+    )
 
 
-def _together(rank: RankSummary) -> Mask:
-    type_ = rank.operations.type
-    return type_.flag([name in TOGETHER for name in type_.names])
+def _by_instance(instance: I64) -> tuple[I64, I64]:
+    """Return the operations by instance, and where those of each begin among them."""
+    chosen = np.flatnonzero(instance >= 0)
+    members = chosen[np.argsort(instance[chosen], kind="stable")]
+    return members, np.flatnonzero(np.diff(instance[members], prepend=-1))
 
 
-def _keys(rank: RankSummary, seen: dict[str, int]) -> I64:
-    """Number the operations' keys: the exported name; of point-to-point the running number, as both ends differ in
-    the rest.
+def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask) -> I64:
+    """Number what operations that are one and the same have in common; -1: nothing tells.
+
+    That is the exported name; of point-to-point operations the running number, as both ends differ in the rest, and in
+    ``wide`` groups, of more than two ranks, the pair of ranks and the order among those, where the peer is known.
+    Operations without a group go by type and order: only where all ranks run the same sequence of them.
     """
-    operations = rank.operations
-    named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
-    key = named[operations.name.codes]
-    numbered = operations.p2p & (operations.index >= 0)
-    for index in distinct(operations.index[numbered]).tolist():
-        key[numbered & (operations.index == index)] = seen.setdefault(f"point to point {index}", len(seen))
-    return key
-
-
-def _pair_keys(ranks: Sequence[RankSummary], seen: dict[str, int]) -> I64:
-    """Key point-to-point operations by the pair of ranks and their order among those; -1 where the peer is unknown."""
+    seen: dict[str, int] = {}
     parts = []
+    for operations in (summary.operations for summary in ranks):
+        named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
+        key = named[operations.name.codes]
+        numbered = operations.p2p & (operations.index >= 0)
+        for index in distinct(operations.index[numbered]).tolist():
+            key[numbered & (operations.index == index)] = seen.setdefault(f"point to point {index}", len(seen))
+        parts.append(key)
+    keys = np.where(nameless, -1, np.concatenate(parts))
+
+    without = [~summary.operations.group.known() for summary in ranks]
+    sequences = {tuple(s.operations.type.filter(mine).texts()) for s, mine in zip(ranks, without, strict=True)}
+    if len(sequences) == 1 and None not in (sequence := sequences.pop()):
+        ordered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(sequence))]
+        keys[np.concatenate(without)] = ordered * len(ranks)
+
+    pairs = np.full(len(keys), -1, np.int64)
+    first = 0
     for summary in ranks:
         operations = summary.operations
-        key = np.full(len(operations), -1, np.int64)
         counted: dict[tuple[str | None, int], int] = defaultdict(int)
         for row in np.flatnonzero(operations.p2p & (operations.peer >= 0)).tolist():
             peer, group = int(operations.peer[row]), operations.group[row]
             nth = counted[group, peer]
             counted[group, peer] += 1
             low, high = sorted((peer, summary.rank))
-            key[row] = seen.setdefault(f"pair {low} {high} {nth}", len(seen))
-        parts.append(key)
-    return np.concatenate(parts)
-
-
-def _order_keys(ranks: Sequence[RankSummary], seen: dict[str, int]) -> I64:
-    """Key operations without a group by type and order: only where all ranks run the same sequence of them."""
-    own = [summary.operations.filter(~summary.operations.group.known()) for summary in ranks]
-    sequences = {tuple(o.type[i] for i in range(len(o))) for o in own}
-    same = len(sequences) == 1 and None not in next(iter(sequences))
-    parts = []
-    for summary, mine in zip(ranks, own, strict=True):
-        key = np.full(len(summary.operations), -1, np.int64)
-        if same:
-            numbered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(mine))]
-            key[~summary.operations.group.known()] = numbered
-        parts.append(key)
-    return np.concatenate(parts)
+            pairs[first + row] = seen.setdefault(f"pair {low} {high} {nth}", len(seen))
+        first += len(operations)
+    return np.where(wide, pairs, keys)
 
 
 def _instances(rank: I64, group: I64, key: I64, step: I64, start: I64, usable: Mask) -> I64:
@@ -197,18 +196,14 @@ def _instances(rank: I64, group: I64, key: I64, step: I64, start: I64, usable: M
     if not len(rows):
         return instance
     _, once = np.unique(group[rows] * (int(key.max()) + 1) + key[rows], return_inverse=True)
-    per_rank = np.bincount(
-        once * (int(rank.max()) + 1) + rank[rows], minlength=(int(once.max()) + 1) * (int(rank.max()) + 1)
-    )
-    repeats = per_rank.reshape(int(once.max()) + 1, -1).max(axis=1) > 1
+    kinds, ranks = int(once.max()) + 1, int(rank.max()) + 1
+    per_rank = np.bincount(once * ranks + rank[rows], minlength=kinds * ranks)
+    repeats = per_rank.reshape(kinds, ranks).max(axis=1) > 1
     at_step = np.where(repeats[once], step[rows], -2)
     _, stepped = np.unique(np.stack([once, at_step]), axis=1, return_inverse=True)
     stepped = stepped.ravel()
     order = np.lexsort((start[rows], rank[rows], stepped))
-    fresh = np.append(
-        True, (stepped[order][1:] != stepped[order][:-1]) | (rank[rows][order][1:] != rank[rows][order][:-1])
-    )
-    run = np.flatnonzero(fresh)
+    run = np.flatnonzero(np.diff(stepped[order], prepend=-1) | np.diff(rank[rows][order], prepend=-1))
     nth = np.empty(len(rows), np.int64)
     nth[order] = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
     _, number = np.unique(np.stack([stepped, nth]), axis=1, return_inverse=True)
@@ -250,7 +245,7 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
         else:
             own = tuple(ranks[i].rank for i in members)
             groups.append(JobGroup(name, found.kind, own, members, everybody, True))
-    code = np.concatenate(codes) if codes else np.empty(0, np.int64)
+    code = np.concatenate(codes)
     if nameless:
         own = tuple(ranks[i].rank for i in nameless)
         groups.append(JobGroup("", None, own, tuple(nameless), everybody, True))
@@ -327,7 +322,8 @@ def split_exposed(
     middle = turns(summary, matched, waits, place)
 
     def within(first: I64, last: I64, chosen: Mask) -> I64:
-        return _before(first[chosen], last[chosen], end) - _before(first[chosen], last[chosen], start)
+        pieces = Intervals.union(first[chosen], last[chosen])
+        return pieces.before(end) - pieces.before(start)
 
     return ExposedSplit(
         transfer=within(middle, stop, known),
@@ -342,16 +338,6 @@ def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -
     op = matched.first[place] + summary.exposed_op
     middle: I64 = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
     return middle
-
-
-def _before(start: I64, end: I64, time: I64) -> I64:
-    """Return for each time how much of the pieces, disjoint and in order, lies before it."""
-    if not len(start):
-        return np.zeros(len(time), np.int64)
-    covered = np.concatenate([[0], np.cumsum(end - start)])
-    at = np.searchsorted(start, time, side="right") - 1
-    inside = np.clip(time - start[at], 0, (end - start)[at])
-    return np.where(at >= 0, covered[at] + inside, 0)
 
 
 def by_kind(matched: Matched, values: I64, rows: Mask) -> dict[str, int]:
