@@ -69,14 +69,25 @@ def rooms(modules: frozenset[str]) -> set[str]:
     return {name.split(".")[1] for name in ours(modules) if "." in name}
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], *([v, "--help"] for v in ("profile", "analyze", "tune"))]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_loads_declarations_only(arguments: list[str]) -> None:
     modules = loaded(*arguments)
     assert others(modules) <= TYPER
     assert rooms(modules) <= {"__main__", "base", "cli", "show"}
     assert len(ours(modules)) <= 20
+    assert not modules & SLOW
+
+
+@pytest.mark.parametrize(("verb", "room"), [("profile", "record"), ("analyze", "analyze"), ("tune", "tune")])
+def test_help_on_a_verb_loads_its_request_and_no_other(verb: str, room: str) -> None:
+    """Of tunings also what their gates measure, which is declared beside what can be asked of one."""
+    modules = loaded(verb, "--help")
+    measured = {f"npuperf.model.{name}" for name in ("comparison", "document", "parts", "tuning")} | {"npuperf.model"}
+    assert others(modules) <= TYPER | {"msgspec"}
+    assert rooms(modules) <= {"__main__", "base", "cli", "show", room, *(["model"] if verb == "tune" else [])}
+    requests = {name for name in ours(modules) if name.startswith(f"npuperf.{room}")}
+    assert requests == {f"npuperf.{room}", f"npuperf.{room}.request"}
+    assert len(ours(modules) - (measured if verb == "tune" else set())) <= 20
     assert not modules & SLOW
 
 

@@ -1,13 +1,29 @@
-"""What can be asked of an analysis."""
+"""What can be asked of an analysis, and how it is typed."""
 
-from __future__ import annotations
-
+# Annotations are values here, not text: options are read from them.
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+
+from npuperf.base.declared import (
+    COMPARISON,
+    DATA,
+    FILE,
+    FORMAT,
+    GATES,
+    HOW,
+    HTML,
+    NOT_TYPED,
+    OUTPUT,
+    TABLE,
+    WHEN,
+    BareWords,
+    Typed,
+)
+from npuperf.base.messages import say
 
 if TYPE_CHECKING:  # an answer that is known needs nothing of what works it out
     from npuperf.device.core_splits import Split
@@ -29,25 +45,86 @@ class Question(Struct, frozen=True, kw_only=True):
     (:class:`npuperf.base.parallel.Engine`).
     """
 
-    path: Path = Path("result")
-    step: int | None = None
-    rank: int | None = None
-    device: int | None = None
-    ranks: tuple[int, ...] = ()
-    group: str | None = None
-    soc: str | None = None
-    cores: Cores | None = None
-    before: Path | None = None
-    plog: Path | None = None
-    what_if: tuple[str, ...] = ()
-    cores_of: Split = field(default_factory=dict)
-    engine: str = "auto"
-    workers: int | None = None
-    scheduler: str | None = None
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    rules: tuple[str, ...] = ()
-    expect: tuple[Expectation, ...] = ()
-    top: int = 10
+    path: Annotated[Path, BareWords("PATH")] = Path("result")
+    step: Annotated[int | None, Typed(WHEN, say("Only this step."), "--step", metavar="N")] = None
+    rank: Annotated[int | None, Typed(WHEN, say("Only this rank."), "--rank", metavar="N")] = None
+    device: Annotated[int | None, Typed(WHEN, say("Only this device."), "--device", metavar="N")] = None
+    ranks: Annotated[
+        tuple[int, ...],
+        Typed(WHEN, say("Read only these ranks of a job: 0,8 or 0-3."), "--ranks", metavar="LIST", kind=str),
+    ] = ()
+    group: Annotated[
+        str | None,
+        Typed(WHEN, say("Of a job, only these process groups: a kind (dp) or an id."), "--group", metavar="NAME"),
+    ] = None
+    soc: Annotated[
+        str | None, Typed(DATA, say("The chip, whatever the profile says: Ascend910B1."), "--soc", metavar="NAME")
+    ] = None
+    cores: Annotated[
+        "Cores | None",
+        Typed(DATA, say("The chip's core counts: 24,48."), "--cores", metavar="CUBE,VECTOR", kind=str),
+    ] = None
+    before: Annotated[
+        Path | None,
+        Typed(
+            DATA, say("An earlier profile to compare with, without this one's SuperKernels."), "--before", metavar="DIR"
+        ),
+    ] = None
+    plog: Annotated[
+        Path | None,
+        Typed(
+            DATA,
+            say("CANN's logs, for their messages about SuperKernels (with --before: ~/ascend/log, if it exists)."),
+            "--plog",
+            metavar="DIR",
+        ),
+    ] = None
+    what_if: Annotated[
+        tuple[str, ...],
+        Typed(HOW, say('Replay the run with a change: "host*0.5"; repeatable.'), "--what-if", metavar="EXPR"),
+    ] = ()
+    cores_of: Annotated[
+        "Split",
+        Typed(
+            HOW,
+            say("Replay the run with a stream's core limit: 5=8,16; repeatable."),
+            "--cores-of",
+            metavar="STREAM=CUBE,VECTOR",
+            kind=list[str],
+        ),
+    ] = field(default_factory=dict)
+    engine: Annotated[
+        str, Typed(HOW, say("Where ranks are read: auto, serial, processes or dask."), "--engine", metavar="NAME")
+    ] = "auto"
+    workers: Annotated[
+        int | None, Typed(HOW, say("Read at most N ranks at the same time."), "--workers", metavar="N", least=1)
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        Typed(
+            HOW,
+            say("A dask cluster that is there: its address or scheduler file."),
+            "--scheduler",
+            metavar="ADDRESS|FILE",
+        ),
+    ] = None
+    thresholds: Annotated[Mapping[str, float], NOT_TYPED] = field(default_factory=dict)
+    rules: Annotated[tuple[str, ...], NOT_TYPED] = ()
+    expect: Annotated[
+        "tuple[Expectation, ...]",
+        Typed(
+            GATES,
+            say("Exit with 1 if a kernel uses more cores. WHERE: a stream, FIRST..LAST or NAME*; repeatable."),
+            "--expect-cores",
+            metavar="WHERE=CUBE,VECTOR",
+            kind=list[str],
+            last=True,
+        ),
+    ] = ()
+    top: Annotated[
+        int,
+        Typed(OUTPUT, say("Maximum number of rows in every list."), "--top", metavar="N", kind=int, least=1),
+    ] = 10
 
     @property
     def chosen_ranks(self) -> frozenset[int]:
@@ -70,28 +147,118 @@ class AnalyzeRequest(Question, frozen=True, kw_only=True):
     of more, ``undecided`` what becomes of those that cannot be judged; ``lock`` and ``update_lock`` where exact counts
     are written to, ``check`` locks that they must agree with.
 
-    ``output`` is a file for the report, ``junit`` one for the gates as JUnit, ``html`` one for the page, ``trace`` and
-    ``trace_full`` for traces; ``force``: files that exist may be replaced.
+    ``format``, ``table`` and ``full`` say how it is shown; ``output`` is a file for the report, ``junit`` one for the
+    gates as JUnit, ``html`` one for the page, ``trace`` and ``trace_full`` for traces; ``force``: files that exist may
+    be replaced.
     """
 
-    no_cache: bool = False
-    baseline: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
-    allow_mismatch: bool = False
-    save_baseline: str | None = None
-    baseline_dir: Path | None = None
-    fail_on: tuple[str, ...] = ()
-    gates: tuple[str, ...] = ()
-    undecided: Undecided | None = None
-    lock: Path | None = None
-    check: tuple[Path, ...] = ()
-    update_lock: Path | None = None
-    output: Path | None = None
-    junit: Path | None = None
-    html: Path | None = None
-    trace: Path | None = None
-    trace_full: Path | None = None
-    force: bool = False
+    no_cache: Annotated[
+        bool, Typed(HOW, say("Read and analyze anew, and keep nothing for the next time."), "--no-cache", last=True)
+    ] = False
+
+    baseline: Annotated[
+        tuple[str, ...],
+        Typed(
+            COMPARISON,
+            say("Compare with a profile, a result (JSON) or a kept baseline; repeatable: several runs of one side."),
+            "--baseline",
+            metavar="PATH|NAME",
+        ),
+    ] = ()
+    again: Annotated[
+        tuple[str, ...],
+        Typed(
+            COMPARISON,
+            say("Another run of what PATH is a run of, for the new side of --baseline; repeatable."),
+            "--again",
+            metavar="PATH",
+        ),
+    ] = ()
+    allow_mismatch: Annotated[
+        bool, Typed(COMPARISON, say("Compare although the two are not of one workload."), "--allow-mismatch")
+    ] = False
+    save_baseline: Annotated[
+        str | None,
+        Typed(COMPARISON, say("Keep the result under a name, unless a gate fails."), "--save-baseline", metavar="NAME"),
+    ] = None
+    baseline_dir: Annotated[
+        Path | None,
+        Typed(
+            COMPARISON,
+            say("Where baselines are kept (.npuperf/baselines beside the run directory)."),
+            "--baseline-dir",
+            metavar="DIR",
+        ),
+    ] = None
+    fail_on: Annotated[
+        tuple[str, ...],
+        Typed(
+            GATES,
+            say(
+                'Exit with 1 if this holds: "host_wait>20%", "step_time>+5%" ("verdict=host" has to hold); repeatable.'
+            ),
+            "--fail-on",
+            metavar="EXPR",
+        ),
+    ] = ()
+    gates: Annotated[
+        tuple[str, ...],
+        Typed(
+            GATES,
+            say("Gates from a YAML file, or a preset: ci-smoke, ci-strict; repeatable."),
+            "--gates",
+            metavar="FILE|PRESET",
+        ),
+    ] = ()
+    undecided: Annotated[
+        Undecided | None,
+        Typed(
+            GATES,
+            say("What a gate that cannot be judged does: pass or fail (without it: exit with 4)."),
+            "--undecided",
+            metavar="pass|fail",
+        ),
+    ] = None
+    lock: Annotated[
+        Path | None,
+        Typed(GATES, say("Write what is counted per step to a new lock file."), "--lock", metavar="FILE"),
+    ] = None
+    check: Annotated[
+        tuple[Path, ...],
+        Typed(
+            GATES, say("Exit with 1 if a count is not that of the lock file; repeatable."), "--check", metavar="FILE"
+        ),
+    ] = ()
+    update_lock: Annotated[
+        Path | None,
+        Typed(GATES, say("Write what is counted now to a lock file that is there."), "--update-lock", metavar="FILE"),
+    ] = None
+
+    full: Annotated[bool, Typed(OUTPUT, say("Show everything, not just one screen."), "--full", first=True)] = False
+    format: Annotated[str, FORMAT] = "text"
+    table: Annotated[str | None, TABLE] = None
+    output: Annotated[Path | None, FILE] = None
+    junit: Annotated[
+        Path | None,
+        Typed(OUTPUT, say("Write the gates and the verdict to a file as JUnit, too."), "--junit", metavar="FILE"),
+    ] = None
+    html: Annotated[Path | None, HTML] = None
+    trace: Annotated[
+        Path | None,
+        Typed(
+            OUTPUT,
+            say("Write what was found as a trace that opens beside the original; .gz packs it."),
+            "--trace",
+            metavar="FILE",
+        ),
+    ] = None
+    trace_full: Annotated[
+        Path | None,
+        Typed(OUTPUT, say("Write the whole profile as a trace for Perfetto, too."), "--trace-full", metavar="FILE"),
+    ] = None
+    force: Annotated[
+        bool, Typed(OUTPUT, say("Let -o, --html, --trace, --junit and --lock replace a file that exists."), "--force")
+    ] = False
 
     @property
     def question(self) -> Question:

@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from npuperf.base import __version__
+from npuperf.base.declared import LANG
 from npuperf.base.errors import ExitCode, NpuperfError, with_hint
 from npuperf.base.escape import visible
 from npuperf.base.messages import Message, say
-from npuperf.cli import analyze, profile, tune
-from npuperf.cli.options import EXIT_CODES, Commands, LangOption, context_settings
-from npuperf.cli.progress import tell
-from npuperf.cli.streams import outlast_readers
+from npuperf.cli.options import EXIT_CODES, Commands, Verb, context_settings, speak
+from npuperf.cli.streams import outlast_readers, tell
 from npuperf.show.language import choose, text
 
 #: The base of all that the framework raises for a command line; its module depends on the release.
 _FrameworkError: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
-app = typer.Typer(
-    name="npuperf",
-    cls=Commands,
-    help=text(
-        say("Profile, analyze and tune PyTorch on Huawei Ascend NPUs: profile → analyze → tune → profile again.")
-    ),
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings=context_settings(),
-    rich_markup_mode=None,
-)
 
+def _guarded(run: Callable[[typer.Context], None]) -> Callable[[typer.Context], None]:
+    """Give a verb our messages and exit codes for what goes wrong in it.
 
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command our messages and exit codes for what goes wrong in it.
-
-    Whether tracebacks are wanted is the command's own option: a program that is run may have a --debug, too.
+    Whether tracebacks are wanted is the verb's own option: a program that is run may have a --debug, too.
     """
 
-    @functools.wraps(command)
-    def run(*args: Any, debug: bool, **kwargs: Any) -> None:
-        with _errors_said(debug=debug):
-            command(*args, debug=debug, **kwargs)
+    def guarded(ctx: typer.Context) -> None:
+        with _errors_said(debug=ctx.params["debug"]):
+            run(ctx)
 
-    return run
+    return guarded
 
 
 @contextmanager
@@ -98,15 +84,30 @@ def _stop(message: Message, code: ExitCode, debug: bool) -> NoReturn:
     sys.exit(code)
 
 
-for verb in (profile, analyze, tune):
-    app.command(
-        verb.NAME,
-        cls=verb.CLASS,
-        help=text(verb.HELP),
-        short_help=text(verb.SUMMARY),
-        epilog=EXIT_CODES,
-        context_settings=verb.CONTEXT,
-    )(_guarded(verb.COMMAND))
+class _Npuperf(Commands):
+    """The command line, with its verbs."""
+
+    names = ("profile", "analyze", "tune")
+
+    @classmethod
+    def verb(cls, name: str) -> Verb:
+        """Return a verb, which is loaded now."""
+        verb: Verb = import_module(f"npuperf.cli.{name}").VERB
+        return replace(verb, run=_guarded(verb.run))
+
+
+app = typer.Typer(
+    name="npuperf",
+    cls=_Npuperf,
+    help=text(
+        say("Profile, analyze and tune PyTorch on Huawei Ascend NPUs: profile → analyze → tune → profile again.")
+    ),
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=context_settings(),
+    rich_markup_mode=None,
+)
 
 
 def _version(wanted: bool) -> None:
@@ -129,7 +130,9 @@ def _global(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help=text(say("Show the version and exit."))),
     ] = False,
-    lang: LangOption = None,
+    lang: Annotated[
+        str | None, typer.Option(*LANG.names, help=text(LANG.help), metavar=LANG.metavar, callback=speak)
+    ] = None,
 ) -> None:
     """Options that every command shares."""
 

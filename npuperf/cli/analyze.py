@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# Annotations are values here, not text: typer would evaluate every text four times.
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,29 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
+from npuperf.base.declared import HOW, Typed
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.loading import loading
 from npuperf.base.messages import Message, say, series, size
-from npuperf.cli.options import (
-    COMPARISON,
-    DATA,
-    GATES,
-    HOW,
-    OUTPUT,
-    WHEN,
-    DebugOption,
-    FileOption,
-    FormatOption,
-    HtmlOption,
-    LangOption,
-    TableOption,
-    Verb,
-    context_settings,
-    given,
-    option,
-    requested,
-)
-from npuperf.cli.recipes import RecipeOption, chosen, effect
+from npuperf.cli.options import Shared, Verb, given, known_format, request_of
+from npuperf.cli.recipes import chosen, effect
+from npuperf.cli.streams import reading, tell
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
@@ -46,11 +28,11 @@ if TYPE_CHECKING:
 # -- Which run a command works on when none is named, and what is to be said of a run before it is read.
 
 
-def run_chosen(ctx: typer.Context, name: str, path: Path) -> Path:
+def run_chosen(ctx: typer.Context, name: str) -> Path:
     """Return the run that parameter ``name`` stands for: as given, else the latest, named where there are others."""
+    path: Path = ctx.params[name]
     if given(ctx, name):
         return path
-    from npuperf.cli.progress import tell
     from npuperf.record.folder import latest_run
 
     latest = latest_run(path)
@@ -66,16 +48,13 @@ def tell_broken_off(path: Path) -> None:
 
     if not is_file(path / MANIFEST):
         return
-    from npuperf.cli.progress import tell
     from npuperf.record.folder import RunFolder, broken_off
 
     for warning in broken_off(RunFolder(path)):
         tell(say("warning: {warning}", warning=warning))
 
 
-NAME: Final = "analyze"
-SUMMARY: Final = say("Show where the time goes, what limits it, and what to look at first.")
-HELP: Final = say(
+_HELP: Final = say(
     """Say where the time of a profile goes, what limits it, and what to look at first.
 
 PATH may be a *_ascend_pt folder, ASCEND_PROFILER_OUTPUT, a PROF_* folder or its mindstudio_profiler_output, a folder of
@@ -109,10 +88,21 @@ Examples:
   npuperf analyze ./result --trace overlay.json --trace-full whole.json.gz
 """
 )
-CONTEXT: Final = context_settings()
-CLASS: Final = Verb
-#: Kernels that are listed unless --top says otherwise.
-_KERNELS: Final = 10
+
+
+class Alone:
+    """What is asked of no analysis."""
+
+    clear_cache: Annotated[
+        bool,
+        Typed(HOW, say("Remove what was kept of earlier analyses of PATH, and leave."), "--clear-cache", last=True),
+    ] = False
+
+
+def _options() -> list[type]:
+    from npuperf.analyze.request import AnalyzeRequest
+
+    return [AnalyzeRequest, Alone, Shared]
 
 
 def _known_fate(text: str | None) -> str | None:
@@ -131,216 +121,25 @@ def _kept(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in BaselineStore(Path(folder)).names() if name.startswith(incomplete)]
 
 
-def analyze(
-    ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="PATH", show_default=True)] = Path("result"),
-    step: Annotated[int | None, option(WHEN, say("Only this step."), "--step", metavar="N")] = None,
-    rank: Annotated[int | None, option(WHEN, say("Only this rank."), "--rank", metavar="N")] = None,
-    device: Annotated[int | None, option(WHEN, say("Only this device."), "--device", metavar="N")] = None,
-    ranks: Annotated[
-        str | None, option(WHEN, say("Read only these ranks of a job: 0,8 or 0-3."), "--ranks", metavar="LIST")
-    ] = None,
-    group: Annotated[
-        str | None,
-        option(WHEN, say("Of a job, only these process groups: a kind (dp) or an id."), "--group", metavar="NAME"),
-    ] = None,
-    soc: Annotated[
-        str | None,
-        option(DATA, say("The chip, whatever the profile says: Ascend910B1."), "--soc", metavar="NAME"),
-    ] = None,
-    cores: Annotated[
-        str | None, option(DATA, say("The chip's core counts: 24,48."), "--cores", metavar="CUBE,VECTOR")
-    ] = None,
-    before: Annotated[
-        Path | None,
-        option(
-            DATA, say("An earlier profile to compare with, without this one's SuperKernels."), "--before", metavar="DIR"
-        ),
-    ] = None,
-    plog: Annotated[
-        Path | None,
-        option(
-            DATA,
-            say("CANN's logs, for their messages about SuperKernels (with --before: ~/ascend/log, if it exists)."),
-            "--plog",
-            metavar="DIR",
-        ),
-    ] = None,
-    what_if: Annotated[
-        list[str] | None,
-        option(HOW, say('Replay the run with a change: "host*0.5"; repeatable.'), "--what-if", metavar="EXPR"),
-    ] = None,
-    cores_of: Annotated[
-        list[str] | None,
-        option(
-            HOW,
-            say("Replay the run with a stream's core limit: 5=8,16; repeatable."),
-            "--cores-of",
-            metavar="STREAM=CUBE,VECTOR",
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        option(HOW, say("Where ranks are read: auto, serial, processes or dask."), "--engine", metavar="NAME"),
-    ] = "auto",
-    workers: Annotated[
-        int | None, option(HOW, say("Read at most N ranks at the same time."), "--workers", metavar="N", min=1)
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        option(
-            HOW,
-            say("A dask cluster that is there: its address or scheduler file."),
-            "--scheduler",
-            metavar="ADDRESS|FILE",
-        ),
-    ] = None,
-    recipe: RecipeOption = None,
-    no_cache: Annotated[
-        bool, option(HOW, say("Read and analyze anew, and keep nothing for the next time."), "--no-cache")
-    ] = False,
-    clear_cache: Annotated[
-        bool, option(HOW, say("Remove what was kept of earlier analyses of PATH, and leave."), "--clear-cache")
-    ] = False,
-    baseline: Annotated[
-        list[str] | None,
-        option(
-            COMPARISON,
-            say("Compare with a profile, a result (JSON) or a kept baseline; repeatable: several runs of one side."),
-            "--baseline",
-            metavar="PATH|NAME",
-            autocompletion=_kept,
-        ),
-    ] = None,
-    again: Annotated[
-        list[str] | None,
-        option(
-            COMPARISON,
-            say("Another run of what PATH is a run of, for the new side of --baseline; repeatable."),
-            "--again",
-            metavar="PATH",
-        ),
-    ] = None,
-    allow_mismatch: Annotated[
-        bool, option(COMPARISON, say("Compare although the two are not of one workload."), "--allow-mismatch")
-    ] = False,
-    save_baseline: Annotated[
-        str | None,
-        option(
-            COMPARISON, say("Keep the result under a name, unless a gate fails."), "--save-baseline", metavar="NAME"
-        ),
-    ] = None,
-    baseline_dir: Annotated[
-        Path | None,
-        option(
-            COMPARISON,
-            say("Where baselines are kept (.npuperf/baselines beside the run directory)."),
-            "--baseline-dir",
-            metavar="DIR",
-        ),
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        option(
-            GATES,
-            say(
-                'Exit with 1 if this holds: "host_wait>20%", "step_time>+5%" ("verdict=host" has to hold); repeatable.'
-            ),
-            "--fail-on",
-            metavar="EXPR",
-        ),
-    ] = None,
-    gates: Annotated[
-        list[str] | None,
-        option(
-            GATES,
-            say("Gates from a YAML file, or a preset: ci-smoke, ci-strict; repeatable."),
-            "--gates",
-            metavar="FILE|PRESET",
-        ),
-    ] = None,
-    undecided: Annotated[
-        str | None,
-        option(
-            GATES,
-            say("What a gate that cannot be judged does: pass or fail (without it: exit with 4)."),
-            "--undecided",
-            metavar="pass|fail",
-            callback=_known_fate,
-        ),
-    ] = None,
-    lock: Annotated[
-        Path | None,
-        option(GATES, say("Write what is counted per step to a new lock file."), "--lock", metavar="FILE"),
-    ] = None,
-    check: Annotated[
-        list[str] | None,
-        option(
-            GATES, say("Exit with 1 if a count is not that of the lock file; repeatable."), "--check", metavar="FILE"
-        ),
-    ] = None,
-    update_lock: Annotated[
-        Path | None,
-        option(GATES, say("Write what is counted now to a lock file that is there."), "--update-lock", metavar="FILE"),
-    ] = None,
-    expect_cores: Annotated[
-        list[str] | None,
-        option(
-            GATES,
-            say("Exit with 1 if a kernel uses more cores. WHERE: a stream, FIRST..LAST or NAME*; repeatable."),
-            "--expect-cores",
-            metavar="WHERE=CUBE,VECTOR",
-        ),
-    ] = None,
-    full: Annotated[bool, option(OUTPUT, say("Show everything, not just one screen."), "--full")] = False,
-    top: Annotated[
-        int | None, option(OUTPUT, say("Maximum number of rows in every list."), "--top", metavar="N", min=1)
-    ] = None,
-    format_: FormatOption = "text",
-    table: TableOption = None,
-    output: FileOption = None,
-    junit: Annotated[
-        Path | None,
-        option(OUTPUT, say("Write the gates and the verdict to a file as JUnit, too."), "--junit", metavar="FILE"),
-    ] = None,
-    html: HtmlOption = None,
-    trace: Annotated[
-        Path | None,
-        option(
-            OUTPUT,
-            say("Write what was found as a trace that opens beside the original; .gz packs it."),
-            "--trace",
-            metavar="FILE",
-        ),
-    ] = None,
-    trace_full: Annotated[
-        Path | None,
-        option(OUTPUT, say("Write the whole profile as a trace for Perfetto, too."), "--trace-full", metavar="FILE"),
-    ] = None,
-    force: Annotated[
-        bool, option(OUTPUT, say("Let -o, --html, --trace, --junit and --lock replace a file that exists."), "--force")
-    ] = False,
-    lang: LangOption = None,
-    debug: DebugOption = False,
-) -> None:
+def _analyze(ctx: typer.Context) -> None:
     """Build the request, run, show, leave."""
     from npuperf.cli.output import Output, Pages, leave, pictures_of
-    from npuperf.cli.progress import reading, tell
     from npuperf.model.result import Result
     from npuperf.show.formats import render
 
-    path = run_chosen(ctx, "path", path)
-    if clear_cache:
+    path = run_chosen(ctx, "path")
+    if ctx.params["clear_cache"]:
         _clear(path)
-    out = Output(format_, output, force, full, top, table, html)
+    out, pages = Output.of(ctx.params), Pages.of(ctx.params)
     out.check(Result)
-    pages = Pages(html, trace, trace_full, force)
-    pages.check({"-o": output, "--junit": junit, "--lock": lock})
+    pages.check({"-o": out.output, "--junit": ctx.params["junit"], "--lock": ctx.params["lock"]})
+    from npuperf.base.loading import loading
+
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
-    request = _request(ctx, cores, soc, plog, cores_of or (), expect_cores or ())
     with loading():
+        request = _request(ctx)
         from npuperf.against.run import run
         from npuperf.analyze.run import Observer
         from npuperf.base.memory import be_alone
@@ -349,28 +148,40 @@ def analyze(
 
     def show(result: Result, analysis: Analysis, old: Analysis | None) -> None:
         pictures: Pictures = ((), ())
-        if html is not None or format_ == "html":
+        if request.html is not None or request.format == "html":
             pictures = pictures_of(analysis, result), pictures_of(old, old.result) if old and old.result else ()
         out.show(result, pictures)
         pages.write(result, *pictures)
         pages.write_traces(analysis, result)
 
-    recalled = tell_recalled if debug else lambda _: None
+    recalled = tell_recalled if ctx.params["debug"] else lambda _: None
     observer = Observer(tell, tell_broken_off, recalled, loading, reading)
     leave(run(request, None, observer, show=show, render=render))
 
 
-COMMAND: Final = analyze
+VERB: Final = Verb(
+    name="analyze",
+    summary=say("Show where the time goes, what limits it, and what to look at first."),
+    help=_HELP,
+    run=_analyze,
+    options=_options,
+    more={
+        "baseline": {"autocompletion": _kept},
+        "undecided": {"callback": _known_fate},
+        "format": {"callback": known_format},
+    },
+)
 
 
 def analyze_and_keep(path: Path, recording: Recording | None = None) -> Result:
     """Analyze as without any option, with a progress bar, and keep the document in the run directory, if it is one."""
+    from npuperf.base.loading import loading
+
     with loading():
         from npuperf.against.run import run
         from npuperf.analyze.request import AnalyzeRequest
         from npuperf.analyze.run import Observer
         from npuperf.base.memory import be_alone
-    from npuperf.cli.progress import reading, tell
     from npuperf.show.formats import render
 
     be_alone()
@@ -381,7 +192,6 @@ def analyze_and_keep(path: Path, recording: Recording | None = None) -> Result:
 def tell_recalled(path: Path) -> None:
     """Say that nothing was worked out."""
     from npuperf.base.files import shown
-    from npuperf.cli.progress import tell
 
     tell(say("{path}: the result is from the cache (--no-cache analyzes anew)", path=shown(path)))
 
@@ -391,7 +201,6 @@ def _clear(path: Path) -> NoReturn:
     from npuperf.base.cache import clear
     from npuperf.base.files import shown
     from npuperf.base.messages import say_n
-    from npuperf.cli.progress import tell
 
     told: list[Message] = []
     number, removed = clear(path, told)
@@ -405,35 +214,30 @@ def _clear(path: Path) -> NoReturn:
     raise typer.Exit
 
 
-def _request(
-    ctx: typer.Context,
-    cores: str | None,
-    soc: str | None,
-    plog: Path | None,
-    cores_of: Sequence[str],
-    expect_cores: Sequence[str],
-) -> AnalyzeRequest:
-    with loading():
-        from npuperf.analyze.request import AnalyzeRequest
-        from npuperf.record.request import rank_list
-
+def _request(ctx: typer.Context) -> AnalyzeRequest:
+    """Make the request of what was typed, and of what a recipe says."""
+    from npuperf.analyze.request import AnalyzeRequest
     from npuperf.base.files import files_below
+    from npuperf.record.request import rank_list
+
+    def logs(plog: Path | None) -> Path | None:
+        if plog is None and ctx.params["before"] is not None:
+            usual = Path("~/ascend/log").expanduser()  # where CANN writes its logs unless told otherwise
+            with suppress(InputError, OSError):  # what is not named is not asked for
+                return usual if usual.is_dir() and files_below(usual, "plog-*.log", []) else None
+        return plog
 
     used = chosen(ctx)
-    if plog is None and ctx.params["before"] is not None:
-        usual = Path("~/ascend/log").expanduser()  # where CANN writes its logs unless told otherwise
-        with suppress(InputError, OSError):  # what is not named is not asked for
-            plog = usual if usual.is_dir() and files_below(usual, "plog-*.log", []) else None
-    return requested(
+    return request_of(
         ctx,
         AnalyzeRequest,
-        top=ctx.params["top"] or _KERNELS,
-        ranks=rank_list(ctx.params["ranks"]) if ctx.params["ranks"] else (),
-        cores=_cores(cores, soc),
-        plog=plog,
-        cores_of=_cores_of(cores_of),
-        expect=_expected(expect_cores),
-        check=tuple(map(Path, ctx.params["check"] or ())),
+        {
+            "ranks": lambda ranks: rank_list(ranks) if ranks else None,
+            "cores": lambda cores: _cores(cores, ctx.params["soc"]),
+            "plog": logs,
+            "cores_of": _cores_of,
+            "expect": _expected,
+        },
         rules=used.rules if used else (),
         thresholds=used.thresholds if used else {},
     )

@@ -1,26 +1,43 @@
-"""How options are declared: with a metavar instead of a Python type, in panels, at the terminal's width."""
+"""How a command line is read: options as requests declare them, in panels, at the terminal's width."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, Signature, get_annotations
 from pathlib import Path
 from reprlib import repr as brief
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import typer
+import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from npuperf.base.declared import (
+    COMPARISON,
+    DATA,
+    DEBUG,
+    GATES,
+    HOW,
+    LANG,
+    OUTPUT,
+    RECIPE,
+    WHAT,
+    WHEN,
+    BareWords,
+    NotTyped,
+    Typed,
+)
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, chain, say, series
+from npuperf.cli import recipes
 from npuperf.cli.streams import terminal_width
 from npuperf.show.formats import FORMATS, unknown
 from npuperf.show.language import choose, codes, is_known, text
-
-if TYPE_CHECKING:
-    from msgspec import Struct
 
 # -- The page that --help shows: the framework's own words in the reader's language, lines as wide as what is in them.
 
@@ -234,17 +251,7 @@ def _number(text: str, least: float | None, most: float | None) -> Any:
     return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
 
 
-R = TypeVar("R", bound="Struct")
-
-WHAT: Final = text(say("What"))
-WHEN: Final = text(say("When"))
-DATA: Final = text(say("Data"))
-HOW: Final = text(say("How"))
-COMPARISON: Final = text(say("Comparison"))
-GATES: Final = text(say("Gates"))
-OUTPUT: Final = text(say("Output"))
-#: The order of panels; an option without one comes last.
-_PANELS: Final = (WHAT, WHEN, DATA, HOW, COMPARISON, GATES, OUTPUT)
+# -- Commands whose options are declared beside the fields of their requests.
 
 EXIT_CODES: Final = text(
     say(
@@ -252,6 +259,11 @@ EXIT_CODES: Final = text(
         "cannot be judged · 5 a child failed · 70 an internal error · 130 interrupted"
     )
 )
+#: The order of panels in --help.
+_PANELS: Final = (WHAT, WHEN, DATA, HOW, COMPARISON, GATES, OUTPUT)
+R = TypeVar("R")
+#: What a request's field is made of, if not of what was typed as it is: a function of that, or of None.
+Readers = Mapping[str, Callable[[Any], Any]]
 
 
 def context_settings(**more: Any) -> dict[str, Any]:
@@ -259,34 +271,92 @@ def context_settings(**more: Any) -> dict[str, Any]:
     return {"max_content_width": terminal_width(), "help_option_names": ["-h", "--help"], **more}
 
 
-def option(panel: str, help: Message, *names: str, metavar: str | None = None, **more: Any) -> Any:
-    """Declare an option. ``metavar`` says what to give; flags have none."""
-    return typer.Option(*names, help=text(help), metavar=metavar, rich_help_panel=panel, **more)
+class Shared:
+    """Options that every verb has, and no request."""
+
+    recipe: Annotated[str | None, RECIPE] = None
+    lang: Annotated[str | None, LANG] = None
+    debug: Annotated[bool, DEBUG] = False
 
 
-def _known_format(name: str) -> str:
+class Field(NamedTuple):
+    """A field that is typed: how it is declared, the type of what is typed, and what stands for it where nothing is.
+
+    ``item`` makes each value of a repeatable one. ``read``: somebody has to make of the text what the field holds.
+    """
+
+    declared: Typed | BareWords
+    typed: Any
+    usual: object
+    item: Callable[[Any], Any] | None = None
+    read: bool = False
+
+
+def typed_fields(declared: type) -> dict[str, Field]:
+    """Return the fields of a request, or of a class of options, that are typed, in their order.
+
+    Raises TypeError for a field of which nobody said how it is typed, nor that it is not.
+    """
+    usual = dict(vars(declared))
+    if names := getattr(declared, "__struct_fields__", ()):  # msgspec is loaded with the requests
+        usual = dict(zip(names, declared.__struct_defaults__, strict=True))  # type: ignore[attr-defined]
+    hints: dict[str, Any] = {}
+    for base in reversed(declared.__mro__):
+        hints |= get_annotations(base, eval_str=True)
+    found = {}
+    for name, hint in hints.items():
+        how = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, _DECLARED)), None)
+        if how is None:
+            raise TypeError(f"{declared.__name__}.{name}: neither how it is typed is declared, nor that it is not")
+        if not isinstance(how, NotTyped):
+            found[name] = _field(how, get_args(hint)[0], usual[name])
+    return found
+
+
+_DECLARED: Final = (Typed, BareWords, NotTyped)
+
+
+def _field(how: Typed | BareWords, kind: Any, usual: object) -> Field:
+    """Return what is typed for a field of a kind: one of several words as text, several values as a list."""
+    if isinstance(how, Typed) and how.kind is not None:
+        return Field(how, how.kind if how.usual is not None else how.kind | None, how.usual, read=how.kind != kind)
+    parts = get_args(kind)
+    if get_origin(kind) is tuple and parts[-1] is ...:
+        return Field(how, list[str] | None, None, parts[0])
+    if Literal in (get_origin(kind), *map(get_origin, parts)):
+        return Field(how, str | None if type(None) in parts else str, usual)
+    return Field(how, kind, usual)
+
+
+def request_of(ctx: typer.Context, request: type[R], read: Readers = MappingProxyType({}), **more: object) -> R:
+    """Make a request of what was typed, field by field; ``read`` makes some, ``more`` are those that nobody types.
+
+    Raises TypeError where a field is unknown, or its text would stay as it was typed.
+    """
+    fields, made = typed_fields(request), dict(more)
+    if unknown := read.keys() - fields:
+        raise TypeError(f"{request.__name__}: nobody types {', '.join(sorted(unknown))}")
+    for name, one in fields.items():
+        value = ctx.params[name]
+        if name in read:
+            value = read[name](value)
+        elif one.read:
+            raise TypeError(f"{request.__name__}.{name}: nobody reads what is typed for it")
+        elif one.item is not None:
+            value = tuple(map(one.item, value or ()))
+        if value is not None:
+            made[name] = value
+    return request(**made)
+
+
+def known_format(name: str) -> str:
+    """Return the name of a format. Raises UsageError for what is none."""
     if name not in FORMATS:
         raise unknown(say("--format {name}: no such format", name=repr(name)), name, FORMATS)
     return name
 
 
-FormatOption = Annotated[
-    str,
-    option(
-        OUTPUT, say("text, json, csv, markdown, html or junit."), "--format", metavar="FORMAT", callback=_known_format
-    ),
-]
-TableOption = Annotated[
-    str | None, option(OUTPUT, say("Only this table; --table help lists them."), "--table", metavar="NAME")
-]
-FileOption = Annotated[Path | None, option(OUTPUT, say("Write to a file instead."), "-o", "--output", metavar="FILE")]
-HtmlOption = Annotated[
-    Path | None,
-    option(OUTPUT, say("Write a page for the browser to a file, too."), "--html", metavar="FILE"),
-]
-
-
-def _speak(ctx: typer.Context, language: str | None) -> str | None:
+def speak(ctx: typer.Context, language: str | None) -> str | None:
     """Speak the language of a command, else that given before it, else that of the environment."""
     if language is not None and not is_known(language):
         hint = say("known: {names}", names=series(codes()))
@@ -294,16 +364,6 @@ def _speak(ctx: typer.Context, language: str | None) -> str | None:
     if language is not None or ctx.parent is not None:  # before a command, it may still be said behind it
         choose(language or ctx.find_root().params.get("lang"))
     return language
-
-
-LangOption = Annotated[
-    str | None,
-    option(
-        OUTPUT, say("en or zh, whatever NPUPERF_LANGUAGE or the locale says."), "--lang", metavar="CODE",
-        callback=_speak,
-    ),
-]  # fmt: skip
-DebugOption = Annotated[bool, option(OUTPUT, say("Show tracebacks."), "--debug")]
 
 
 def given(ctx: typer.Context, name: str) -> bool:
@@ -318,7 +378,7 @@ def typed(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-class Verb(HelpPage, TyperCommand):
+class VerbCommand(HelpPage, TyperCommand):
     """A command whose help shows its options in panels."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -328,14 +388,110 @@ class Verb(HelpPage, TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, panel by panel."""
         options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption) and not p.hidden]
-        others = dict.fromkeys(p.rich_help_panel or OUTPUT for p in options if p.rich_help_panel not in _PANELS)
-        for panel in (*_PANELS, *(name for name in others if name not in _PANELS)):
-            rows = [_row(p) for p in options if (p.rich_help_panel or OUTPUT) == panel]
+        for panel in map(text, _PANELS):
+            rows = [_row(p) for p in options if (p.rich_help_panel or text(OUTPUT)) == panel]
             write_rows(formatter, panel, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb as the command line has it.
+
+    ``options`` loads and returns the request and other classes whose fields are typed; ``more`` is what typer is told
+    of some of them beside what is declared; ``panels``: in which order recipes name their options.
+    """
+
+    name: str
+    summary: Message
+    help: Message
+    run: Callable[[typer.Context], None]
+    options: Callable[[], Sequence[type]]
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    panels: Sequence[Message] = _PANELS
+    kind: type[VerbCommand] = VerbCommand
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def command(self) -> Any:
+        """Make the command. Raises TypeError where something is said of an option that is none."""
+        fields = {name: one for declared in self.options() for name, one in typed_fields(declared).items()}
+        more: dict[str, Any] = {
+            "lang": {"callback": speak},
+            "recipe": {"callback": recipes.apply, "is_eager": True},
+            **self.more,
+        }
+        if unknown := more.keys() - fields:
+            raise TypeError(f"{self.name}: no option is called {', '.join(sorted(unknown))}")
+
+        def place(item: tuple[str, Field]) -> tuple[int, int]:
+            how = item[1].declared
+            return (-1, 0) if isinstance(how, BareWords) else (self.panels.index(how.panel), how.place)
+
+        def carry_out(ctx: typer.Context, **_: object) -> None:
+            self.run(ctx)
+
+        parameters = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        for name, (how, kind, usual, *_) in sorted(fields.items(), key=place):
+            told: Any
+            if isinstance(how, BareWords):
+                told = typer.Argument(metavar=how.metavar)
+            else:
+                told = typer.Option(
+                    *how.names,
+                    help=text(how.help),
+                    metavar=how.metavar,
+                    min=how.least,
+                    max=how.most,
+                    rich_help_panel=text(how.panel),
+                    **more.get(name, {}),
+                )
+            parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=usual, annotation=Annotated[kind, told]))
+        carry_out.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        carry_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(
+            self.name,
+            cls=self.kind,
+            help=text(self.help),
+            epilog=EXIT_CODES,
+            context_settings=context_settings(**self.settings),
+        )(carry_out)
+        return typer.main.get_command(app)
+
+
+class _Made(dict[str, Any]):
+    """Commands by name, each made when somebody asks for it: what others need is not loaded."""
+
+    def __init__(self, names: Iterable[str], verb: Callable[[str], Verb]) -> None:
+        super().__init__(dict.fromkeys(names))
+        self._verb = verb
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__getitem__(name) is None:
+            self[name] = self._verb(name).command()
+        return super().__getitem__(name)
 
 
 class Commands(HelpPage, TyperGroup):
     """All commands, and the options that come before them."""
+
+    names: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    def verb(cls, name: str) -> Verb:
+        """Return what is known of a verb by its name."""
+        raise NotImplementedError
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.commands = _Made(self.names, self.verb)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.names]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or None where there is none of this name."""
+        return self.commands[cmd_name] if cmd_name in self.names else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is meant. Raises UsageError with the nearest where there is none."""
@@ -347,8 +503,7 @@ class Commands(HelpPage, TyperGroup):
         """Write the options, and the commands below them."""
         records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
         write_rows(formatter, say("Options"), [record for record in records if record is not None])
-        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        write_rows(formatter, say("Commands"), [(name, command.short_help or "") for name, command in commands])
+        write_rows(formatter, say("Commands"), [(name, text(self.verb(name).summary)) for name in self.names])
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, --help among them."""
@@ -363,14 +518,3 @@ def _row(declared: TyperOption) -> tuple[str, str]:
         return left, declared.help or ""
     default = say("[{default}]", default=str(declared.default))
     return left, text(chain(say("{help}", help=declared.help or ""), default, by=" "))
-
-
-def requested(ctx: typer.Context, request: type[R], **more: object) -> R:
-    """Fill a request's fields with the command's parameters of the same names; ``more`` overrides them.
-
-    Repeatable options become tuples.
-    """
-    names = request.__struct_fields__
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in ctx.params.items() if name in names}
-    known = {name: value for name, value in values.items() if value is not None}
-    return request(**{**known, **more})

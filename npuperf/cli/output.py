@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from msgspec import Struct
@@ -14,8 +14,7 @@ from msgspec import Struct
 from npuperf.base.errors import UsageError
 from npuperf.base.files import is_file, is_folder, is_special, is_there, refuse_inputs, shown, write_atomically
 from npuperf.base.messages import say
-from npuperf.cli.progress import tell, tell_line
-from npuperf.cli.streams import draws_blocks, opens_links, terminal_width
+from npuperf.cli.streams import draws_blocks, opens_links, tell, tell_line, terminal_width
 from npuperf.model.document import Document
 from npuperf.model.result import Result
 from npuperf.show.formats import View, is_page, render, renderer_of
@@ -32,17 +31,23 @@ _ABOVE: Final = 4
 
 
 class Output(Struct, frozen=True):
-    """Where a document goes, and how it is shown there. ``force``: a file that exists may be replaced; ``html``: where
-    a page of it is written, too.
+    """Where a document goes, and how it is shown there: options of verbs.
+
+    ``force``: a file that exists may be replaced; ``html``: where a page of it is written, too.
     """
 
     format: str = "text"
-    file: Path | None = None
+    output: Path | None = None
     force: bool = False
     full: bool = False
     top: int | None = None
     table: str | None = None
     html: Path | None = None
+
+    @classmethod
+    def of(cls, typed: Mapping[str, Any], **more: Any) -> Output:
+        """Return what was typed."""
+        return cls(**{name: typed[name] for name in cls.__struct_fields__ if name not in more}, **more)
 
     def check(self, document: type[Document]) -> None:
         """Raise UsageError before any work is done for what could not be shown afterwards."""
@@ -56,41 +61,41 @@ class Output(Struct, frozen=True):
             from npuperf.show.tables import table_named
 
             table_named(document, self.table)
-        if self.file is None:
+        if self.output is None:
             return
-        if is_there(self.file) and not self.force:
+        if is_there(self.output) and not self.force:
             hint = say("choose another name, or replace it with --force")
-            raise UsageError(say("{file}: already exists", file=str(self.file)), hint=hint)
-        if not is_folder(self.file.absolute().parent):
-            raise UsageError(say("{file}: its folder does not exist", file=str(self.file)))
+            raise UsageError(say("{file}: already exists", file=str(self.output)), hint=hint)
+        if not is_folder(self.output.absolute().parent):
+            raise UsageError(say("{file}: its folder does not exist", file=str(self.output)))
 
     def show(self, document: Document, pictures: Pictures = ((), ())) -> None:
         """Write a document to stdout, or to the file; ``pictures``: timelines for a page, its own and the old ones."""
         text = render(document, self.format, self._view(document, *pictures))
-        if self.file is not None:
-            refuse_what_was_read(self.file, document)
-        if self.file is None:
+        if self.output is not None:
+            refuse_what_was_read(self.output, document)
+        if self.output is None:
             _write(text)
         else:
-            write_atomically(self.file, text)
-            tell(say("wrote {file}", file=str(self.file)))
+            write_atomically(self.output, text)
+            tell(say("wrote {file}", file=str(self.output)))
         if self.format == "csv":  # which shows one table
             for line in render(document, "notes", View()).splitlines():
                 tell_line(line)
-        elif document.problem is not None and (self.format != "text" or self.file is not None):
+        elif document.problem is not None and (self.format != "text" or self.output is not None):
             tell(document.problem.message)
 
     def _view(self, document: Document, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
-        on_terminal = self.file is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        width = terminal_width() if self.file is None else 120
+        on_terminal = self.output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width = terminal_width() if self.output is None else 120
         return View(
             full=self.full,
             top=self.top,
             table=self.table,
             width=width,
             colour=on_terminal,
-            blocks=self.file is not None or draws_blocks(),
-            links=_folders_of(document) if self.file is None and opens_links() else (),
+            blocks=self.output is not None or draws_blocks(),
+            links=_folders_of(document) if self.output is None and opens_links() else (),
             page=self._link(),
             pictures=pictures,
             old_pictures=old_pictures,
@@ -102,7 +107,7 @@ class Output(Struct, frozen=True):
             return ""
         from urllib.parse import quote  # seldom needed
 
-        start = Path.cwd() if self.file is None else self.file.absolute().parent
+        start = Path.cwd() if self.output is None else self.output.absolute().parent
         return quote(os.fsencode(os.path.relpath(self.html.absolute(), start)))  # names need not be UTF-8
 
 
@@ -138,6 +143,11 @@ class Pages(Struct, frozen=True):
     trace: Path | None = None
     trace_full: Path | None = None
     force: bool = False
+
+    @classmethod
+    def of(cls, typed: Mapping[str, Any]) -> Pages:
+        """Return what was typed."""
+        return cls(**{name: typed[name] for name in cls.__struct_fields__})
 
     def check(self, others: Mapping[str, Path | None]) -> None:
         """Raise UsageError or InputError, before any work is done, for files that could not be written afterwards.

@@ -11,13 +11,12 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, chain, say, say_n, series
-from npuperf.cli.options import HOW, option
 
 _SECTIONS: Final = ("profile", "analyze", "tune")
 _KEYS: Final = ("description", *_SECTIONS, "output", "rules", "thresholds", "gates")
@@ -77,7 +76,7 @@ def _as_typed(declared: Any, value: Any) -> str:
     return " ".join(f"{declared.opts[0]} {v}" for v in (value if isinstance(value, list | tuple) else [value]))
 
 
-def _apply(ctx: typer.Context, name: str | None) -> str | None:
+def apply(ctx: typer.Context, name: str | None) -> str | None:
     """Make a recipe's options the defaults of the command that is being read.
 
     Raises UsageError for keys and values that cannot be, InputError when the recipe cannot be read.
@@ -100,19 +99,6 @@ def _apply(ctx: typer.Context, name: str | None) -> str | None:
     ctx.default_map = {str(options[k].name): _converted(ctx, where, k, options[k], v) for k, v in known.items()}
     ctx.meta[__name__] = Recipe(name, tuple(recipe.get("rules") or ()), recipe.get("thresholds") or {})
     return name
-
-
-RecipeOption = Annotated[
-    str | None,
-    option(
-        HOW,
-        say("Options, rules and thresholds from a recipe, by name or path; what you type overrides them."),
-        "--recipe",
-        metavar="NAME",
-        callback=_apply,
-        is_eager=True,
-    ),
-]
 
 
 def find_recipe(name: str) -> Path:

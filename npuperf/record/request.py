@@ -1,15 +1,15 @@
 """What can be asked of ``npuperf profile``, and how it is read from the words of a command line."""
 
-from __future__ import annotations
-
+# Annotations are values here, not text: options are read from them.
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
+from npuperf.base.declared import DATA, HOW, NOT_TYPED, OUTPUT, WHAT, WHEN, BareWords, Typed
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import chain, say, series
 
@@ -59,46 +59,118 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``gc_threshold`` in ms. ``for_compare`` is what chose the usual values of others (:data:`_TO_COMPARE`).
     """
 
-    engine: Engine = "auto"
-    wait: int = 10
-    warmup: int = 1
-    active: int = 2
-    for_compare: bool = False
-    repeat: int = 1
-    step_on: str = "optimizer"
-    whole_run: bool = False
-    ranks: tuple[int, ...] | None = None
-    own_profiler: OwnProfiler = "aside"
-    max_size: int | None = None
-    level: Level = "1"
-    aic_metrics: str = "PipeUtilization"
-    export: Export = "text"
-    activities: tuple[str, ...] = ("CPU", "NPU")
-    shapes: bool = False
-    stack: bool = False
-    memory: bool = False
-    modules: bool = False
-    flops: bool = False
-    l2_cache: bool = False
-    mstx: bool = False
-    mstx_include: tuple[str, ...] = ()
-    mstx_exclude: tuple[str, ...] = ()
-    op_attr: bool = False
-    op_args: bool = False
-    gc_threshold: float | None = None
-    host_sys: tuple[str, ...] = ()
-    sys_io: bool = False
-    sys_interconnection: bool = False
-    simplify: bool = True
-    acl_api: bool = True
-    task_time: bool = True
-    aicpu: bool = True
-    communication: bool = True
-    training_trace: bool = False
-    msprof_arg: tuple[str, ...] = ()
-    stop_after: bool = False
-    export_early: bool = False
-    given: tuple[str, ...] = ()
+    engine: Annotated[Engine, Typed(HOW, say("auto, torch, e2e, msprof or cpu."), "--engine", metavar="NAME")] = "auto"
+    wait: Annotated[int, Typed(WHEN, say("Steps to skip first."), "--wait", metavar="N", least=1)] = 10
+    warmup: Annotated[
+        int, Typed(WHEN, say("Steps in which the profiler runs without recording."), "--warmup", metavar="N", least=0)
+    ] = 1
+    active: Annotated[int, Typed(WHEN, say("Steps to record."), "--active", metavar="N", least=1)] = 2
+    for_compare: Annotated[
+        bool,
+        Typed(
+            WHEN,
+            say(
+                "Record for a comparison: 10 steps, since their noise tells what is chance, and no counters, which "
+                "cost time."
+            ),
+            "--for-compare",
+        ),
+    ] = False
+    repeat: Annotated[
+        int, Typed(WHEN, say("How many times to record; each makes its own folder."), "--repeat", metavar="N", least=1)
+    ] = 1
+    step_on: Annotated[
+        str,
+        Typed(WHEN, say("What ends a step: optimizer, forward, or a time (2-seconds)."), "--step-on", metavar="WHAT"),
+    ] = "optimizer"
+    whole_run: Annotated[bool, Typed(WHEN, say("Record the whole run, regardless of steps."), "--whole-run")] = False
+    ranks: Annotated[
+        tuple[int, ...] | None,
+        Typed(WHAT, say("Record only these ranks: 0,8 or 0-3."), "--ranks", metavar="LIST", kind=str),
+    ] = None
+    own_profiler: Annotated[
+        OwnProfiler,
+        Typed(
+            HOW,
+            say("If the program has its own profiler: defer to it (aside), or replace it (replace)."),
+            "--own-profiler",
+            metavar="aside|replace",
+        ),
+    ] = "aside"
+    max_size: Annotated[
+        int | None,
+        Typed(WHEN, say("Stop recording when the data exceeds this size: 2G."), "--max-size", metavar="SIZE", kind=str),
+    ] = None
+    level: Annotated[Level, Typed(DATA, say("How much to record: 0, 1, 2 or none."), "--level", metavar="LEVEL")] = "1"
+    aic_metrics: Annotated[
+        str, Typed(DATA, say("Hardware counters, by name or number (0–5, 0xFF)."), "--aic-metrics", metavar="NAME")
+    ] = "PipeUtilization"
+    export: Annotated[
+        Export,
+        Typed(
+            WHAT,
+            say(
+                "Format to export the raw data to: text, db or both; or a folder of raw data to export, "
+                "without running a program."
+            ),
+            "--export",
+            metavar="FORMAT|DIR",
+            kind=list[str],
+        ),
+    ] = "text"
+    activities: Annotated[
+        tuple[str, ...],
+        Typed(DATA, say("cpu,npu or one of them."), "--activities", metavar="LIST", kind=str, usual="cpu,npu"),
+    ] = ("CPU", "NPU")
+    shapes: Annotated[bool, Typed(DATA, say("Operator shapes."), "--shapes")] = False
+    stack: Annotated[bool, Typed(DATA, say("Call stacks, so that the analysis can name code lines."), "--stack")] = (
+        False
+    )
+    memory: Annotated[bool, Typed(DATA, say("Memory use."), "--memory")] = False
+    modules: Annotated[bool, Typed(DATA, say("Module names."), "--modules")] = False
+    flops: Annotated[bool, Typed(DATA, say("Floating-point operations, estimated."), "--flops")] = False
+    l2_cache: Annotated[bool, Typed(DATA, say("L2 cache hits."), "--l2-cache")] = False
+    mstx: Annotated[bool, Typed(DATA, say("mstx ranges."), "--mstx")] = False
+    mstx_include: Annotated[
+        tuple[str, ...], Typed(DATA, say("Only these mstx domains."), "--mstx-include", metavar="LIST", kind=str)
+    ] = ()
+    mstx_exclude: Annotated[
+        tuple[str, ...], Typed(DATA, say("All but these mstx domains."), "--mstx-exclude", metavar="LIST", kind=str)
+    ] = ()
+    op_attr: Annotated[bool, Typed(DATA, say("Operators' attributes (databases only)."), "--op-attr")] = False
+    op_args: Annotated[bool, Typed(DATA, say("Operators' arguments."), "--op-args")] = False
+    gc_threshold: Annotated[
+        float | None,
+        Typed(DATA, say("Garbage collections longer than this."), "--gc-threshold", metavar="MS", least=0),
+    ] = None
+    host_sys: Annotated[
+        tuple[str, ...],
+        Typed(DATA, say("The host's cpu, mem, disk, network, osrt, numa."), "--host-sys", metavar="LIST", kind=str),
+    ] = ()
+    sys_io: Annotated[bool, Typed(DATA, say("NIC and RoCE."), "--sys-io")] = False
+    sys_interconnection: Annotated[
+        bool, Typed(DATA, say("HCCS, PCIe and the links between chips."), "--sys-interconnection")
+    ] = False
+    simplify: Annotated[bool, Typed(OUTPUT, say("Delete intermediate files."), "--simplify/--no-simplify")] = True
+    acl_api: Annotated[bool, Typed(DATA, say("AscendCL calls (e2e, msprof)."), "--acl-api/--no-acl-api")] = True
+    task_time: Annotated[bool, Typed(DATA, say("Task times (e2e, msprof)."), "--task-time/--no-task-time")] = True
+    aicpu: Annotated[bool, Typed(DATA, say("AI CPU tasks (e2e, msprof)."), "--aicpu/--no-aicpu")] = True
+    communication: Annotated[
+        bool,
+        Typed(DATA, say("Communication (from level 1 on)."), "--communication/--no-communication", "--hccl/--no-hccl"),
+    ] = True
+    training_trace: Annotated[bool, Typed(DATA, say("Iteration traces (e2e)."), "--training-trace")] = False
+    msprof_arg: Annotated[
+        tuple[str, ...],
+        Typed(HOW, say("Any argument for msprof; repeatable (msprof)."), "--msprof-arg", metavar="ARG"),
+    ] = ()
+    stop_after: Annotated[
+        bool, Typed(WHEN, say("End the program when everything has been recorded."), "--stop-after")
+    ] = False
+    export_early: Annotated[
+        bool, Typed(WHEN, say("Export as soon as everything has been recorded, beside the program."), "--export-early")
+    ] = False
+    given: Annotated[tuple[str, ...], NOT_TYPED] = ()
 
 
 class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
@@ -110,14 +182,42 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
     moves a run that is there aside; ``export_timeout`` is in minutes (None: by the size of the data).
     """
 
-    command: tuple[str, ...] = ()
-    module: str | None = None
-    source: Path | None = None
-    output: Path | None = None
-    force: bool = False
-    python: str | None = None
-    export_timeout: float | None = None
-    dry_run: bool = False
+    command: Annotated[tuple[str, ...], BareWords("SCRIPT")] = ()
+    module: Annotated[
+        str | None, Typed(WHAT, say("Run a module, like python -m."), "-m", "--module", metavar="NAME", first=True)
+    ] = None
+    source: Annotated[Path | None, NOT_TYPED] = None
+    output: Annotated[
+        Path | None,
+        Typed(
+            OUTPUT,
+            say("The run directory to make (result, then result.1, …)."),
+            "-o",
+            "--output",
+            metavar="DIR",
+            first=True,
+        ),
+    ] = None
+    force: Annotated[bool, Typed(OUTPUT, say("Move a run that is in the way of -o aside."), "--force", first=True)] = (
+        False
+    )
+    python: Annotated[
+        str | None,
+        Typed(WHAT, say("The interpreter for scripts and exports."), "--python", metavar="FILE", first=True),
+    ] = None
+    export_timeout: Annotated[
+        float | None,
+        Typed(
+            WHEN,
+            say("End the export of a folder after this many minutes (30, and 1 for each 10 MB)."),
+            "--export-timeout",
+            metavar="MINUTES",
+            least=0,
+        ),
+    ] = None
+    dry_run: Annotated[bool, Typed(HOW, say("Show what would be done, and do nothing."), "--dry-run", last=True)] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be carried out."""

@@ -3,14 +3,27 @@
 Gates: ``regression>3%``, ``saved<1%``, ``failed>0``, ``added<1``, ``updated<1``.
 """
 
-from __future__ import annotations
-
+# Annotations are values here, not text: options are read from them.
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from msgspec import Struct
 
-from npuperf.against.gates import check_baseline, parse_gate
+from npuperf.base.declared import (
+    DATA,
+    FILE,
+    FORMAT,
+    GATES,
+    HOW,
+    HTML,
+    NOT_TYPED,
+    OUTPUT,
+    TABLE,
+    WHAT,
+    WHEN,
+    BareWords,
+    Typed,
+)
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import say, series
 from npuperf.model.document import Measured, Metric, register
@@ -29,36 +42,106 @@ class TuneRequest(Struct, frozen=True, kw_only=True):
     recipe set: where they do not fit they are ignored, not refused.
     """
 
-    command: tuple[str, ...] = ()
-    mode: str | None = None
-    run: Path = Path("result")
-    model: Path | None = None
-    weight: Path | None = None
-    dump: Path | None = None
-    singleop: Path | None = None
-    ops: str | None = None
-    device: int | None = None
-    bank: Path | None = None
-    parallel: int | None = None
-    repeat: bool = False
-    deep: bool = False
-    aoe_arg: tuple[str, ...] = ()
-    timeout: float | None = None
-    resume: bool = False
-    yes: bool = False
-    dry_run: bool = False
-    verify: bool = False
-    from_: Path | None = None
-    diff: tuple[Path, Path] | None = None
-    merge: tuple[Path, Path] | None = None
-    into: Path | None = None
-    rollback: bool = False
-    fail_on: tuple[str, ...] = ()
-    soc: str | None = None
-    force: bool = False
-    top: int = 20
-    top_given: bool = False
-    by_recipe: frozenset[str] = frozenset()
+    command: Annotated[tuple[str, ...], BareWords("[-- COMMAND]")] = ()
+    mode: Annotated[
+        str | None, Typed(WHAT, say("What to tune: op (operators) or subgraph."), "--mode", metavar="MODE")
+    ] = None
+    run: Annotated[Path, Typed(WHAT, say("The run directory: program, profile, results."), "--run", metavar="DIR")] = (
+        Path("result")
+    )
+    model: Annotated[
+        Path | None, Typed(WHAT, say("An .onnx, .pb, .air or .prototxt file."), "--model", metavar="FILE")
+    ] = None
+    weight: Annotated[Path | None, Typed(WHAT, say("Weights of a .prototxt."), "--weight", metavar="FILE")] = None
+    dump: Annotated[Path | None, Typed(WHAT, say("Operator graphs dumped by torch_npu."), "--dump", metavar="DIR")] = (
+        None
+    )
+    singleop: Annotated[
+        Path | None,
+        Typed(WHAT, say("A JSON file that describes operators one by one."), "--singleop", metavar="FILE"),
+    ] = None
+    ops: Annotated[
+        str | None, Typed(WHAT, say("Tune only these operators: types or names."), "--ops", metavar="LIST")
+    ] = None
+    resume: Annotated[bool, Typed(WHEN, say("Continue the newest unfinished run."), "--resume")] = False
+    timeout: Annotated[
+        float | None, Typed(WHEN, say("Stop after this many minutes."), "--timeout", metavar="MINUTES", least=0)
+    ] = None
+    yes: Annotated[
+        bool, Typed(WHEN, say("Do what a run directory says even if you did not begin it."), "-y", "--yes")
+    ] = False
+    dry_run: Annotated[bool, Typed(WHEN, say("Show checks and commands, and do nothing."), "--dry-run")] = False
+    verify: Annotated[
+        bool, Typed(WHEN, say("Profile without and with the tuned knowledge base, and compare."), "--verify")
+    ] = False
+    from_: Annotated[
+        Path | None,
+        Typed(
+            DATA, say("A result file of AOE, or a folder, of which the newest run is read."), "--from", metavar="PATH"
+        ),
+    ] = None
+    diff: Annotated[
+        tuple[Path, Path] | None,
+        Typed(DATA, say("Compare two knowledge bases, or two results or runs."), "--diff", metavar="BEFORE AFTER"),
+    ] = None
+    merge: Annotated[
+        tuple[Path, Path] | None,
+        Typed(DATA, say("Merge two knowledge bases into the folder of --into."), "--merge", metavar="A B"),
+    ] = None
+    into: Annotated[
+        Path | None, Typed(DATA, say("Target folder of --merge; what is already there wins."), "--into", metavar="DIR")
+    ] = None
+    rollback: Annotated[
+        bool, Typed(DATA, say("Restore the knowledge base from before the last run."), "--rollback")
+    ] = False
+    soc: Annotated[
+        str | None, Typed(DATA, say("The chip, if the profile does not name it."), "--soc", metavar="NAME")
+    ] = None
+    device: Annotated[int | None, Typed(HOW, say("The device to tune on."), "--device", metavar="N", least=0)] = None
+    bank: Annotated[
+        Path | None, Typed(HOW, say("Folder of the knowledge base (TUNE_BANK_PATH)."), "--bank", metavar="DIR")
+    ] = None
+    parallel: Annotated[
+        int | None,
+        Typed(
+            HOW,
+            say("Number of compiling processes (TE_PARALLEL_COMPILER)."),
+            "--parallel",
+            metavar="N",
+            least=1,
+            most=32,
+        ),
+    ] = None
+    repeat: Annotated[
+        bool, Typed(HOW, say("Tune again what is already in the knowledge base (REPEAT_TUNE)."), "--repeat")
+    ] = False
+    deep: Annotated[bool, Typed(HOW, say("Search longer (tune_optimization_level O1)."), "--deep")] = False
+    aoe_arg: Annotated[
+        tuple[str, ...], Typed(HOW, say("Any argument for aoe; repeatable."), "--aoe-arg", metavar="ARG")
+    ] = ()
+    fail_on: Annotated[
+        tuple[str, ...],
+        Typed(GATES, say("Exit with 1 if this holds: regression>3%; repeatable."), "--fail-on", metavar="EXPR"),
+    ] = ()
+    top: Annotated[
+        int,
+        Typed(
+            OUTPUT,
+            say("Number of operators to tune, if given, and maximum number of rows in every list."),
+            "--top",
+            metavar="N",
+            least=1,
+        ),
+    ] = 20
+    format: Annotated[str, FORMAT] = "text"
+    table: Annotated[str | None, TABLE] = None
+    output: Annotated[Path | None, FILE] = None
+    html: Annotated[Path | None, HTML] = None
+    force: Annotated[
+        bool, Typed(OUTPUT, say("Tune in spite of failed checks; let -o and --html replace a file."), "--force")
+    ] = False
+    top_given: Annotated[bool, NOT_TYPED] = False
+    by_recipe: Annotated[frozenset[str], NOT_TYPED] = frozenset()
 
     @property
     def job_mode(self) -> JobMode:
@@ -77,6 +160,8 @@ class TuneRequest(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse options that do not go together, before anything is done. Raises UsageError."""
+        from npuperf.against.gates import check_baseline, parse_gate  # whoever asks for help needs none
+
         merging = say("npuperf tune --merge A B --into C")
         if self.merge and str(self.merge[1]).startswith("--"):
             raise UsageError(say("--merge: takes two folders"), hint=merging)

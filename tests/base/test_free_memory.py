@@ -73,7 +73,7 @@ def analyzed(
     """The report of an analysis where so many bytes are free, and what is said on stderr."""
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": free}))
     monkeypatch.setattr(sys, "argv", ["npuperf", "analyze", *map(str, arguments), "--no-cache", "--format", "json"])
-    monkeypatch.setattr("npuperf.cli.progress._SURELY_FREE", 0)
+    monkeypatch.setattr("npuperf.cli.streams._SURELY_FREE", 0)
     monkeypatch.setattr(memory, "be_alone", lambda: None)  # this process is that of all tests
     with pytest.raises(SystemExit, match="0"):
         main()

@@ -115,18 +115,14 @@ def test_what_msprof_is_given() -> None:
     ]
 
 
-def test_every_option_is_a_field() -> None:
-    """What the command line offers and what a request knows cannot drift apart."""
+def test_what_is_usual_reads_as_the_field_has_it() -> None:
+    """What the command line offers where nothing is typed is what a request has by itself."""
     import typer.main
 
     from npuperf.cli import app
 
     group: Any = typer.main.get_command(app)
-    command = group.commands["profile"]
-    offered = {p.name for p in command.params}
-    apart = {"analyze", "debug", "lang", "recipe"}
-    assert offered - apart == set(ProfileRequest.__struct_fields__) - {"given", "source"}
-    for parameter in command.params:
+    for parameter in group.commands["profile"].params:
         if parameter.name in ProfileRequest.__struct_fields__ and parameter.default is not None:
             values = {parameter.name: parameter.default}
             assert getattr(read_request(values, []), parameter.name) == getattr(ProfileRequest(), parameter.name), (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from workplace import OP, Place, busy_profile
 
 from npuperf.base.errors import UsageError
-from npuperf.cli.tune import tune as tune_command
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.tuning_plan import draw_plan
 
@@ -97,10 +95,3 @@ def test_what_a_recipe_sets_is_ignored_where_it_does_not_fit(tmp_path: Path) -> 
     assert draw_plan(asked, None, {}).job.types == ()
     with pytest.raises(UsageError, match="no profile in"):
         draw_plan(replace(asked, by_recipe=frozenset()), None, {})
-
-
-def test_options_and_fields_have_the_same_names() -> None:
-    """Every option of the command is a field; those that only say how to show the document are the command's own."""
-    shown = {"ctx", "recipe", "table", "format_", "output", "html", "lang", "debug"}
-    options = set(inspect.signature(tune_command).parameters) - shown
-    assert options | {"top_given", "by_recipe"} == set(TuneRequest.__struct_fields__)
