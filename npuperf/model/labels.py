@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import compress
-from typing import Final, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -138,14 +139,19 @@ class Labels(Struct, frozen=True):
 T = TypeVar("T", bound="Columns")
 
 
+@cache  # looking types up takes long
+def _no_rows(kind: type[Columns]) -> list[Labels | npt.NDArray[Any]]:
+    types = [field.type for field in fields(kind)]
+    return [Labels.missing(0) if of is Labels else np.empty(0, get_args(get_args(of)[1])[0]) for of in types]
+
+
 class Columns(Struct, frozen=True):
     """Columns of one length, a row each: texts as labels, all else as arrays."""
 
     @classmethod
     def empty(cls: type[T]) -> T:
         """Return a table without rows."""
-        types = [field.type for field in fields(cls)]
-        return cls(*(Labels.missing(0) if of is Labels else np.empty(0, get_args(get_args(of)[1])[0]) for of in types))
+        return cls(*_no_rows(cls))
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
