@@ -110,9 +110,11 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
     """Build the program of a job."""
     counts = np.array([len(r.until) for r in ranks], np.int64)
     block_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    base = _flat(ranks, lambda r, i: np.where(r.base >= 0, r.base + block_first[i], -1 - i))
-    after = _flat(ranks, lambda r, i: np.where(r.after >= 0, r.after + matched.first[i], -1))
-    until = _flat(ranks, lambda r, i: r.until + matched.first[i])
+    base, after, until = (np.concatenate(parts).astype(np.int64) for parts in (
+        [np.where(r.base >= 0, r.base + block_first[i], -1 - i) for i, r in enumerate(ranks)],
+        [np.where(r.after >= 0, r.after + matched.first[i], -1) for i, r in enumerate(ranks)],
+        [r.until + matched.first[i] for i, r in enumerate(ranks)],
+    ))  # fmt: skip
     place = np.repeat(np.arange(len(ranks)), counts)
     number = np.arange(int(counts.sum()))
     previous = np.where(number == block_first[place], -1 - place, number - 1)
@@ -138,11 +140,6 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
         looped=looped,
         places={r.rank: i for i, r in enumerate(ranks)},
     )  # fmt: skip
-
-
-def _flat(ranks: Sequence[RankSummary], get: object) -> I64:
-    parts = [get(r, i) for i, r in enumerate(ranks)]  # type: ignore[operator]
-    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
 
 def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
@@ -211,8 +208,10 @@ def _longest_paths(source: I64, target: I64, nodes: int) -> tuple[I64, Mask]:
 def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
     """Run the job with each of some changes; a change that changes nothing is the baseline."""
     columns = len(changes)
-    to_start, to_block, tail = (_changed(getattr(job, n), [getattr(c, n) for c in changes])
-                                for n in ("to_start", "to_block", "tail"))  # fmt: skip
+    to_start, to_block, tail = (
+        np.stack([getattr(job, name).length if getattr(c, name) is None else getattr(c, name) for c in changes], axis=1)
+        for name in ("to_start", "to_block", "tail")
+    )
     transfer = np.stack([job.transfer if c.transfer is None else c.transfer for c in changes], axis=1)
     end = np.zeros((len(job.matched.start), columns))
     wait = np.zeros_like(end)
@@ -235,10 +234,6 @@ def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
             release[blocks] = np.maximum(reached, end[job.until[blocks]])
     finish = release[job.last_block] + tail
     return JobRun(finish.max(axis=0), wait, arrival)
-
-
-def _changed(stretches: Stretches, lengths: list[F64 | None]) -> F64:
-    return np.stack([stretches.length if own is None else own for own in lengths], axis=1)
 
 
 # -- The job with something repaired: ranks that work like their peers, stages of equal length, links like others.
@@ -300,17 +295,7 @@ def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 
 
 def level_all(job: JobProgram, stage: I64) -> JobChange:
     """Return the job with all ranks of a stage alike: every stretch as long as the lower median of theirs."""
-    return _levelled(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in distinct(stage)])
-
-
-def level_rank(job: JobProgram, rank: int, peers: I64) -> JobChange:
-    """Return the job with one rank that works like the median of its peers (itself not among them)."""
-    return _levelled(job, [(np.array([rank]), peers)])
-
-
-def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
-    """Return the job with some ranks, each time those of one stage, that work like the median of their peers."""
-    return _levelled(job, tasks)
+    return level_ranks(job, [(np.flatnonzero(stage == s), np.flatnonzero(stage == s)) for s in distinct(stage)])
 
 
 def faster_link(
@@ -335,85 +320,60 @@ def faster_link(
     return replace(on or JobChange(), transfer=transfer)
 
 
-def _levelled(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
+def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
+    """Return the job with some ranks, each time those of one stage, that work like the median of their peers.
+
+    Where all of them run the same program every stretch is the lower median of those of the peers that count from the
+    same point; else compute, waiting for the host and the rest are scaled to what the peers spend in all.
+    """
     parts = {name: getattr(job, name).length.copy() for name in _PARTS}
-    rows = {name: _rows(getattr(job, name), job.ranks) for name in _PARTS}
+    bounds = {name: np.searchsorted(getattr(job, name).rank, np.arange(job.ranks + 1)).tolist() for name in _PARTS}
+    rows = {name: [slice(a, b) for a, b in pairwise(found)] for name, found in bounds.items()}
     for changed, peers in tasks:
         if not len(peers):
             continue
         members = {*changed.tolist(), *peers.tolist()}
-        if _alike(job, members):
-            for name in _PARTS:
-                _level(job, name, parts, rows[name], changed, peers)
-        else:
-            _scale(job, parts, rows, changed, peers)
+        first = job.matched.first
+        shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
+                  for m in members}  # fmt: skip
+        if len(shapes) > 1:  # not as many operations, or blocked by others
+            totals = track_totals(job)
+            middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
+            for rank in changed.tolist():
+                factors = np.divide(middle, totals[rank], out=np.ones(3), where=totals[rank] > 0)
+                factors = np.where(np.abs(middle - totals[rank]) < _ALIKE * totals[rank].sum(), 1.0, factors)
+                for name in _PARTS:
+                    own = rows[name][rank]
+                    causes = zip(_CAUSES, factors, strict=True)
+                    parts[name][own] = sum(getattr(getattr(job, name), cause)[own] * f for cause, f in causes)
+            continue
+        for name in ("to_block", "tail"):
+            table = np.stack([getattr(job, name).length[rows[name][p]] for p in peers.tolist()])
+            middle = np.sort(table, axis=0)[(len(peers) - 1) // 2]
+            for rank in changed.tolist():
+                parts[name][rows[name][rank]] = middle
+        since = {m: _since(job, m, rows["to_start"][m], rows["to_block"][m]) for m in members}
+        table = np.stack([job.to_start.length[rows["to_start"][p]] for p in peers.tolist()])
+        for rank in changed.tolist():
+            own, held = rows["to_start"][rank], rows["to_block"][rank]
+            usable = np.stack([since[p] == since[rank] for p in peers.tolist()])
+            count = usable.sum(axis=0)
+            ordered = np.sort(np.where(usable, table, np.inf), axis=0)
+            middle = ordered[np.maximum(count - 1, 0) // 2, np.arange(len(count))]
+            # An operation may have followed another one there, and the rank's own work here: then it comes as much
+            # earlier as the block does that it leads to.
+            before = np.append(job.to_block.length[held], job.tail.length[rank])
+            now = np.append(parts["to_block"][held], parts["tail"][rank])
+            at = np.where(job.base[own] >= 0, job.base[own] - held.start + 1, 0)
+            pace = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
+            parts["to_start"][own] = np.where(count > 0, middle, job.to_start.length[own] * pace)
     return JobChange(**parts)
 
 
-def _rows(stretches: Stretches, ranks: int) -> list[I64]:
-    first = np.searchsorted(stretches.rank, np.arange(ranks + 1))
-    return [np.arange(a, b) for a, b in pairwise(first)]
-
-
-def _alike(job: JobProgram, ranks: set[int]) -> bool:
-    """Tell whether ranks run the same program: as many operations, blocked by the same ones."""
-    matched = job.matched
-    shapes = set()
-    for rank in ranks:
-        until = job.until[job.to_block.rank == rank] - matched.first[rank]
-        shapes.add((int(matched.first[rank + 1] - matched.first[rank]), until.tobytes()))
-    return len(shapes) == 1
-
-
-def _level(job: JobProgram, name: str, parts: dict[str, F64], rows: list[I64], changed: I64, peers: I64) -> None:
-    """Give ranks the lower median of their peers' stretches that count from the same point.
-
-    An operation may have followed another one there, and the rank's own work here: then it comes as much earlier as
-    the block does that it leads to.
-    """
-    stretches: Stretches = getattr(job, name)
-    table = np.stack([stretches.length[rows[int(p)]] for p in peers])
-    since = [_since(job, rank, rows[rank]) if name == "to_start" else None for rank in range(job.ranks)]
-    for rank in changed.tolist():
-        own, usable = rows[rank], np.ones(table.shape, np.bool_)
-        if since[rank] is not None:
-            usable = np.stack([since[int(p)] == since[rank] for p in peers])
-        count = usable.sum(axis=0)
-        ordered = np.sort(np.where(usable, table, np.inf), axis=0)
-        middle = ordered[np.maximum(count - 1, 0) // 2, np.arange(len(own))]
-        if since[rank] is not None:
-            middle = np.where(count > 0, middle, stretches.length[own] * _pace(job, parts, rank, own))
-        parts[name][own] = middle
-
-
-def _pace(job: JobProgram, parts: dict[str, F64], rank: int, rows: I64) -> F64:
-    """Return for a rank's operations by what the stretch of its track changes in which they begin."""
-    held = np.flatnonzero(job.to_block.rank == rank)
-    before = np.append(job.to_block.length[held], job.tail.length[rank])
-    now = np.append(parts["to_block"][held], parts["tail"][rank])
-    at = np.where(job.base[rows] >= 0, job.base[rows] - (held[0] if len(held) else 0) + 1, 0)
-    pace: F64 = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
-    return pace
-
-
-def _since(job: JobProgram, rank: int, rows: I64) -> I64:
+def _since(job: JobProgram, rank: int, own: slice, held: slice) -> I64:
     """Return for a rank's operations the point that their stretches count from, the same numbers for all ranks."""
-    first = int(job.matched.first[rank])
-    block = int(np.searchsorted(job.to_block.rank, rank))
-    return np.where(job.after[rows] >= 0, job.after[rows] - first, -2 - np.maximum(job.base[rows] - block, -1))
-
-
-def _scale(job: JobProgram, parts: dict[str, F64], rows: dict[str, list[I64]], changed: I64, peers: I64) -> None:
-    """Scale ranks' compute, waiting for the host and the rest to what their peers spend in all."""
-    totals = track_totals(job)
-    middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
-    for rank in changed.tolist():
-        factors = np.divide(middle, totals[rank], out=np.ones(3), where=totals[rank] > 0)
-        factors = np.where(np.abs(middle - totals[rank]) < _ALIKE * totals[rank].sum(), 1.0, factors)
-        for name, mine in rows.items():
-            stretches: Stretches = getattr(job, name)
-            own = [getattr(stretches, cause)[mine[rank]] for cause in _CAUSES]
-            parts[name][mine[rank]] = sum(v * f for v, f in zip(own, factors, strict=True))
+    after, base = job.after[own], job.base[own]
+    return np.where(after >= 0, after - int(job.matched.first[rank]), -2 - np.maximum(base - held.start, -1))
 
 
 def track_totals(job: JobProgram) -> F64:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
-from npuperf.job.match import JobWaits, Matched
+from npuperf.job.match import JobWaits, Matched, turns
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
@@ -43,36 +43,26 @@ def likely_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
     kinds = {g.id: g.kind for r in ranks for g in r.groups if g.kind}
     holders: dict[str, list[int]] = defaultdict(list)
     for summary in ranks:
-        operations = summary.operations.filter(summary.operations.p2p)
-        for name in sorted({g for i in range(len(operations)) if (g := operations.group[i]) is not None}):
+        groups = summary.operations.group.filter(summary.operations.p2p)
+        for name in sorted({name for name in groups.texts() if name is not None}):
             holders[name].append(summary.rank)
     by_rank = {r.rank: r for r in ranks}
     found = []
     for name, own in holders.items():
         members = told.get(name, ProcessGroup(name, ranks=tuple(own))).ranks
-        if not _words(kinds.get(name)) & _OTHERS and set(members) == set(own) and _in_turn(by_rank, members, name):
+        if _words(kinds.get(name)) & _OTHERS or set(members) != set(own) or len(members) < 2:
+            continue
+        before = []  # how long each computes before its first exchange in the group, ns
+        for summary in (by_rank[r] for r in members):
+            of_group = summary.operations.group.flag([label == name for label in summary.operations.group.names])
+            before.append(int(summary.compute_before[np.flatnonzero(summary.operations.p2p & of_group)[0]]))
+        if before[0] > 0 and max(before[1:]) <= _AT_ONCE * before[0]:  # all but the first begin by waiting
             found.append(members)
     return found if len({len(members) for members in found}) == 1 else []
 
 
 def _words(kind: str | None) -> set[str]:
     return set(re.findall("[a-z]+", (kind or "").lower()))
-
-
-def _in_turn(by_rank: dict[int, RankSummary], members: tuple[int, ...], name: str) -> bool:
-    """Tell whether all but the first member begin by waiting."""
-    if len(members) < 2:
-        return False
-    first, *others = (_before_first(by_rank[r], name) for r in members)
-    return first > 0 and all(other <= _AT_ONCE * first for other in others)
-
-
-def _before_first(summary: RankSummary, name: str) -> int:
-    """Return how long a rank computes before its first exchange in a group, ns."""
-    operations = summary.operations
-    of_group = operations.group.flag([label == name for label in operations.group.names])
-    rows = np.flatnonzero(operations.p2p & of_group)
-    return int(summary.compute_before[rows[0]])
 
 
 #: Part of a stretch from which on its host sets the pace: waiting for it; where that is not recorded, any gaps.
@@ -110,11 +100,8 @@ def find_stages(ranks: Sequence[RankSummary]) -> PipelineStages:
 
 def spans_stages(matched: Matched, stages: PipelineStages) -> Mask:
     """Tell of each group whether its ranks are of different stages."""
-    spans = np.zeros(len(matched.groups), np.bool_)
-    if stages.real:
-        for i, group in enumerate(matched.groups):
-            spans[i] = len({int(stages.of[m]) for m in group.members}) > 1
-    return spans
+    stage = stages.of.tolist()
+    return np.array([stages.real and len({stage[m] for m in g.members}) > 1 for g in matched.groups], np.bool_)
 
 
 class PipelineTime(Struct, frozen=True):
@@ -169,8 +156,7 @@ def find_bubble(
     exposed = np.zeros(len(matched.start), np.int64)
     for place, summary in enumerate(ranks):
         owner = matched.first[place] + summary.exposed_op
-        turn = matched.start[owner] + waits.wait[owner]
-        part = np.clip(turn, summary.exposed_start, summary.exposed_end) - summary.exposed_start
+        part = turns(summary, matched, waits, place) - summary.exposed_start
         np.add.at(exposed, owner, np.where(waits.known[owner], part, 0))
     for own in windows:
         wait[own.rank] += exposed[own.p2p].sum() + (exposed[own.drain] if own.drain >= 0 else 0)
@@ -231,64 +217,44 @@ def split_waiting(
     Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
     ``compute``: per stage, of its usual rank.
     """
-    pace = float(np.sort(compute)[(len(compute) - 1) // 2])
-    inside = _inside(ranks, job, windows)
+    usual, mean = float(np.sort(compute)[(len(compute) - 1) // 2]), compute.mean()
+    # Stretches within the pipeline's time: they end there.
+    start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
+    blocks = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)
+    for own in windows:
+        mine, held = (slice(*first[own.rank : own.rank + 2].tolist()) for first in (job.matched.first, blocks))
+        begun, blocked = job.matched.start[mine], ranks[own.rank].block_start
+        start[mine] |= (begun > own.begin) & (begun <= own.end)
+        block[held] |= (blocked > own.begin) & (blocked <= own.end)
+    inside = Inside(start, block)
+    # Stretches that compute paces: where a device waits for its host, less work saves nothing.
+    paced = [(t.host <= _HOST_WAIT * t.length) & (t.other <= _GAPS * t.length) for t in (job.to_start, job.to_block)]
+    # Compute within the pipeline's time of each stage's usual rank, all that can move to become the mean.
+    there = np.bincount(job.to_block.rank[block], weights=job.to_block.compute[block], minlength=job.ranks)
+    members = [stages.ranks(stage) for stage in range(stages.count)]
+    movable = np.array([float(np.median(there[places])) if len(places) else 0.0 for places in members])
+
+    def of_ranks(of_stage: F64) -> F64:
+        """Spread a factor per stage over the ranks; those of no stage keep what they have."""
+        return np.asarray(np.where(stages.of >= 0, of_stage[np.maximum(stages.of, 0)], 1.0))
+
     alike = calmed(job, stages.of, level_all(job, stages.of))
-    equal = scaled(job, _of_ranks(np.minimum(pace / np.maximum(compute, 1), 1.0), stages), alike, inside=inside)
-    even = _of_ranks(compute.mean() / np.maximum(compute, 1), stages)
-    moved = _of_ranks(_factors(compute, _movable(job, stages, inside)), stages)
+    equal = scaled(job, of_ranks(np.minimum(usual / np.maximum(compute, 1), 1.0)), alike, inside=inside)
+    even = of_ranks(mean / np.maximum(compute, 1))
     slower, faster = np.maximum(even, 1.0), np.minimum(even, 1.0)
     ways = [
         scaled(job, even),
-        scaled(job, moved, inside=inside),
+        scaled(job, of_ranks(np.maximum(1 + (mean - compute) / np.maximum(movable, 1), 0.0)), inside=inside),
         scaled(job, slower, scaled(job, faster), inside=inside),
-        scaled(job, slower, scaled(job, faster, inside=_computing(job)), inside=inside),
+        scaled(job, slower, scaled(job, faster, inside=Inside(*paced)), inside=inside),
     ]
     found = run(job, [alike, equal, JobChange(), *ways])
-    rows = (job.matched.instance >= 0) & wide[job.matched.group]
-    waiting = found.wait[rows].sum(axis=0)
-    schedule = float(waiting[1])
-    imbalance = max(float(waiting[0]) - schedule, 0.0)
+    waiting = found.wait[(job.matched.instance >= 0) & wide[job.matched.group]].sum(axis=0)
     saved = np.maximum(found.length[2] - found.length[3:], 0.0)
-    gain = float(saved.min()), float(saved.max())
-    excess, above = (np.maximum(compute - usual, 0.0) for usual in (pace, compute.mean()))
-    return StageSplit(schedule, imbalance, gain, excess, above)
-
-
-def _of_ranks(of_stage: F64, stages: PipelineStages) -> F64:
-    """Spread a factor per stage over the ranks; those of no stage keep what they have."""
-    return np.asarray(np.where(stages.of >= 0, of_stage[np.maximum(stages.of, 0)], 1.0))
-
-
-def _factors(compute: F64, movable: F64) -> F64:
-    """Return by what each stage's movable compute changes so that its whole compute becomes the mean."""
-    return np.asarray(np.maximum(1 + (compute.mean() - compute) / np.maximum(movable, 1), 0.0))
-
-
-def _inside(ranks: Sequence[RankSummary], job: JobProgram, windows: Sequence[PipelineTime]) -> Inside:
-    """Tell which stretches lie within the pipeline's time: they end there."""
-    start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
-    counts = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)
-    for own in windows:
-        mine = slice(int(job.matched.first[own.rank]), int(job.matched.first[own.rank + 1]))
-        begun = job.matched.start[mine]
-        start[mine] |= (begun > own.begin) & (begun <= own.end)
-        held = slice(int(counts[own.rank]), int(counts[own.rank + 1]))
-        blocked = ranks[own.rank].block_start
-        block[held] |= (blocked > own.begin) & (blocked <= own.end)
-    return Inside(start, block)
-
-
-def _computing(job: JobProgram) -> Inside:
-    """Tell which stretches are paced by compute: where a device waits for its host, less work saves nothing."""
-    parts = job.to_start, job.to_block
-    start, block = ((s.host <= _HOST_WAIT * s.length) & (s.other <= _GAPS * s.length) for s in parts)
-    return Inside(np.asarray(start), np.asarray(block))
-
-
-def _movable(job: JobProgram, stages: PipelineStages, inside: Inside) -> F64:
-    """Return per stage the compute time (ns) within the pipeline's time, of its usual rank."""
-    own = np.bincount(job.to_block.rank[inside.to_block], weights=job.to_block.compute[inside.to_block],
-                      minlength=job.ranks)  # fmt: skip
-    return np.array([float(np.median(own[stages.ranks(s)])) if len(stages.ranks(s)) else 0.0
-                     for s in range(stages.count)])  # fmt: skip
+    return StageSplit(
+        schedule=float(waiting[1]),
+        imbalance=max(float(waiting[0]) - float(waiting[1]), 0.0),
+        gain=(float(saved.min()), float(saved.max())),
+        excess=np.maximum(compute - usual, 0.0),
+        above=np.maximum(compute - mean, 0.0),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,11 +12,9 @@ from msgspec.structs import replace
 from npuperf.job.job_replay import (
     JobChange,
     JobProgram,
-    JobRun,
     calmed,
     faster_link,
     level_all,
-    level_rank,
     level_ranks,
     run,
     track_totals,
@@ -109,7 +107,11 @@ def lasting(job: JobProgram, stage: I64) -> Mask:
     wait = _waits(job)
     if wait.shape[1] < 2:
         return np.ones(job.ranks, np.bool_)
-    return _steady(_together_beyond(-wait, stage)) | _steady(_together_beyond(_local(job), stage))
+    # What each rank's own track took in each step until it was blocked.
+    numbers = distinct(job.matched.step)
+    place = job.to_block.rank * len(numbers) + np.searchsorted(numbers, job.matched.step[job.until])
+    spent = np.bincount(place, weights=job.to_block.length, minlength=wait.size).reshape(job.ranks, -1)
+    return _steady(_together_beyond(-wait, stage)) | _steady(_together_beyond(spent.astype(np.float64), stage))
 
 
 def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
@@ -129,15 +131,6 @@ def _steady(values: F64) -> Mask:
     """Tell for which ranks a value per step is above zero for certain."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     return np.asarray(values.mean(axis=1) > _SURE * error)
-
-
-def _local(job: JobProgram) -> F64:
-    """Return what each rank's own track took in each step until it was blocked, ns."""
-    numbers = distinct(job.matched.step)
-    step = np.searchsorted(numbers, job.matched.step[job.until])
-    place = job.to_block.rank * len(numbers) + step
-    spent = np.bincount(place, weights=job.to_block.length, minlength=job.ranks * len(numbers))
-    return spent.reshape(job.ranks, len(numbers)).astype(np.float64)
 
 
 def _waits(job: JobProgram) -> F64:
@@ -164,6 +157,7 @@ _LASTING: Final = 0.5
 _BESIDE: Final = 0.25
 #: By how much a replayed gain is uncertain beyond the replay's own error.
 _UNSURE: Final = 0.03
+T = TypeVar("T")
 _WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
 
 
@@ -215,52 +209,31 @@ def find_causes(
     bounds: GainBounds,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
-    waits = found.waits.sum(axis=(1, 2))
+    waits, least = found.waits.sum(axis=(1, 2)), bounds.least * job.measured
     slow = _slow_links(job, links, bounds)
     ranks = _joined(job, found, stages, _slow_ranks(job, found, stages, waits, bounds), bounds)
     named = [*ranks, *_slow_groups(job, found, waits, bounds, slow), *slow]
-    shares = _claimed(job, stages, named, _share_out(job, found, split, named), bounds)
+    shares = _share_out(job, found, stages, split, named, bounds)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
     if split is not None and shares.imbalance > 0 and not unequal:  # too little to be named as stages
-        most = bounds.within(0.0, min(split.gain[1], bounds.least * job.measured), job)
+        most = bounds.within(0.0, min(split.gain[1], least), job)
         causes.append(RootCause("jitter", (), "compute", shares.imbalance, (0.0, most[1]) if most else None))
-    if shares.jitter > 0:
-        causes.append(_unnamed(job, stages, shares.jitter, causes, bounds))
+    if shares.jitter > 0:  # no lasting cause, unless the same few ranks wait for most others in every step
+        few, waited = always_waiting(job, stages.of, least)
+        if shares.jitter >= least and waited >= _LASTING * shares.jitter and not ranks:
+            causes.append(RootCause("unknown", tuple(few.tolist()), "unknown", shares.jitter, None))
+        else:  # what all ranks would save that always took the usual time, beyond what the causes save
+            length = run(job, [JobChange(), level_all(job, stages.of)]).length
+            most = bounds.gain(float(length[0] - length[1]) - sum(c.gain[0] for c in causes if c.gain), job)
+            causes.append(RootCause("jitter", (), "unknown", shares.jitter, (0.0, most[1]) if most else None))
     if shares.unknown > 0:
         causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
     if shares.schedule > 0:
         causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
-    return sorted(causes, key=_order)
-
-
-def _unnamed(
-    job: JobProgram, stages: PipelineStages, rest: float, causes: Sequence[RootCause], bounds: GainBounds
-) -> RootCause:
-    """Return what has no name: no lasting cause, unless the same few ranks wait for most others in every step.
-
-    Where a rank is named it is known whom they wait for.
-    """
-    least = bounds.least * job.measured
-    few, waited = always_waiting(job, stages.of, least)
-    if rest >= least and waited >= _LASTING * rest and not any(c.kind == "rank" for c in causes):
-        return RootCause("unknown", tuple(few.tolist()), "unknown", rest, None)
-    return RootCause("jitter", (), "unknown", rest, _jitter_gain(job, stages, causes, bounds))
-
-
-def _jitter_gain(
-    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], bounds: GainBounds
-) -> tuple[float, float] | None:
-    """Return what the job would save if all ranks always took the usual time, beyond what the causes save."""
-    length = run(job, [JobChange(), level_all(job, stages.of)]).length
-    most = bounds.gain(float(length[0] - length[1]) - sum(c.gain[0] for c in causes if c.gain), job)
-    return (0.0, most[1]) if most else None
-
-
-def _order(cause: RootCause) -> tuple[int, float, float]:
-    place = {"schedule": 3, "unknown": 2, "jitter": 1}.get(cause.kind, 0)
-    return place, -(cause.gain[1] if cause.gain else 0.0), -cause.wait
+    last = {"schedule": 3, "unknown": 2, "jitter": 1}
+    return sorted(causes, key=lambda c: (last.get(c.kind, 0), -(c.gain[1] if c.gain else 0.0), -c.wait))
 
 
 class _Shares(Struct, frozen=True):
@@ -273,9 +246,21 @@ class _Shares(Struct, frozen=True):
     imbalance: float
 
 
-def _owners(job: JobProgram, found: WaitBlame, causes: Sequence[RootCause]) -> dict[int, int]:
-    """Return which cause each axis of the blame belongs to."""
-    owners: dict[int, int] = {}
+def _share_out(
+    job: JobProgram,
+    found: WaitBlame,
+    stages: PipelineStages,
+    split: StageSplit | None,
+    causes: Sequence[RootCause],
+    bounds: GainBounds,
+) -> _Shares:
+    """Give every cause its waiting.
+
+    Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
+    unequal stages have what the replay gives them. Slow ranks have what nobody else has of the waiting that goes away
+    when all of them are repaired: a delay that travels over several groups is mixed with the usual work on its way.
+    """
+    owners: dict[int, int] = {}  # of each axis of the blame
     for i, cause in enumerate(causes):
         if cause.kind == "rank":
             owners.update({axis: i for place in cause.places for axis in found.of_rank(place)})
@@ -284,22 +269,17 @@ def _owners(job: JobProgram, found: WaitBlame, causes: Sequence[RootCause]) -> d
         else:  # who is late because of a slow link is so by the transfers of a group that has it
             held = [g for g, group in enumerate(job.matched.groups) if set(cause.places) <= set(group.members)]
             owners.update({3 * found.ranks + g: i for g in held})
-    return owners
-
-
-def _share_out(job: JobProgram, found: WaitBlame, split: StageSplit | None, causes: Sequence[RootCause]) -> _Shares:
-    """Give every cause its waiting.
-
-    Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
-    unequal stages have what the replay gives them.
-    """
     narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
-    owners = _owners(job, found, causes)
     schedule = imbalance = jitter = 0.0
     if split is not None:
-        own = np.zeros_like(wide)
+        own, totals = np.zeros_like(wide), track_totals(job)
         for axis, owner in owners.items():
-            own[axis] = wide[axis] * _beyond(axis, causes[owner], found, job)
+            beyond = 1.0  # which part of what the axis stands for is beyond the usual, and so to blame: of groups, all
+            if axis < 3 * found.ranks:
+                spent = totals[axis % found.ranks, axis // found.ranks]
+                more = causes[owner].parts.get(_WHY[axis // found.ranks], 0.0)
+                beyond = float(min(more / spent, 1.0)) if spent > 0 else 0.0
+            own[axis] = wide[axis] * beyond
         left = float(wide.sum() - own.sum())
         schedule, imbalance = split.within(left)
         jitter = left - schedule - imbalance
@@ -310,24 +290,15 @@ def _share_out(job: JobProgram, found: WaitBlame, split: StageSplit | None, caus
         named[owner] += float(waits[axis])
     unknown = 0.0 if found.unknown in owners else float(waits[found.unknown])
     jitter += float(waits.sum()) - sum(named) - unknown
+    slow = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
+    known = sum(named[i] for i in slow)
+    if bounds.usable and known > 0 and jitter > 0:
+        mended = _mended(job, stages, [place for i in slow for place in causes[i].places])
+        wait = run(job, [JobChange(), mended]).wait.sum(axis=0)
+        more = min(max(float(wait[0] - wait[1]) - known, 0.0), jitter)
+        named = [w + (more * w / known if i in slow else 0.0) for i, w in enumerate(named)]
+        jitter -= more
     return _Shares(named, jitter, unknown, schedule, imbalance)
-
-
-def _claimed(
-    job: JobProgram, stages: PipelineStages, causes: Sequence[RootCause], shares: _Shares, bounds: GainBounds
-) -> _Shares:
-    """Give slow ranks what nobody else has of the waiting that goes away when all of them are repaired.
-
-    A delay that travels over several groups is mixed with the usual work of the ranks on its way.
-    """
-    own = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
-    known = sum(shares.named[i] for i in own)
-    if not (bounds.usable and known > 0 and shares.jitter > 0):
-        return shares
-    wait = run(job, [JobChange(), _mended(job, stages, [p for i in own for p in causes[i].places])]).wait.sum(axis=0)
-    more = min(max(float(wait[0] - wait[1]) - known, 0.0), shares.jitter)
-    named = [w + (more * w / known if i in own else 0.0) for i, w in enumerate(shares.named)]
-    return replace(shares, named=named, jitter=shares.jitter - more)
 
 
 def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
@@ -337,34 +308,34 @@ def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> J
     return calmed(job, stages.of, change, np.array(alone)) if alone else change
 
 
-def _beyond(axis: int, cause: RootCause, found: WaitBlame, job: JobProgram) -> float:
-    """Return which part of what an axis stands for is beyond the usual, and so to blame: of groups, all."""
-    if axis >= 3 * found.ranks:
-        return 1.0
-    why = _WHY[axis // found.ranks]
-    spent = track_totals(job)[axis % found.ranks, axis // found.ranks]
-    return float(min(cause.parts.get(why, 0.0) / spent, 1.0)) if spent > 0 else 0.0
-
-
 def _slow_ranks(
     job: JobProgram, found: WaitBlame, stages: PipelineStages, waits: F64, bounds: GainBounds
 ) -> list[RootCause]:
     """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers.
 
-    Where the replay gives no figures, what others wait for a rank counts instead.
+    Where the replay gives no figures, what others wait for a rank counts instead. The only rank of its stage has no
+    peers for its compute; for the rest all others are.
     """
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
     tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
     peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
-    gains = _gains(job, [lambda r=r: _repaired(job, r, peers[r], stages) for r in tried])  # type: ignore[misc]
-    least, steady = _least(job, found, bounds), lasting(job, stages.of)
+
+    def repaired(rank: int) -> JobChange:
+        one = np.array([rank])
+        return level_ranks(job, [(one, peers[rank])]) if len(peers[rank]) else calmed(job, stages.of, ranks=one)
+
+    gains = _gains(job, repaired, tried)
+    least, steady, totals = _least(job, found, bounds), lasting(job, stages.of), track_totals(job)
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
-        excess = np.maximum(_excess(job, rank, peers[rank]), 0)
-        worth = saved if bounds.usable else cost[rank]
-        lasts = float(excess.sum()) >= _LASTING * cost[rank] and not _in_one_step(found, rank)
+        others = totals[peers[rank]] if len(peers[rank]) else np.delete(totals, rank, axis=0)
+        beyond = totals[rank] - np.median(others, axis=0)
+        excess = np.maximum(beyond if len(peers[rank]) else beyond * (0, 1, 1), 0)
+        steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
+        no_pattern = len(steps) >= _STEPS_LEAST and bool(steps.max() > _ONE_STEP * steps.sum())
+        lasts = float(excess.sum()) >= _LASTING * cost[rank] and not no_pattern
         lasts &= not len(peers[rank]) or bool(steady[rank])
-        if worth >= least and lasts:
+        if (saved if bounds.usable else cost[rank]) >= least and lasts:
             # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
             most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
             wait = float(waits[found.of_rank(rank)].sum())
@@ -385,7 +356,7 @@ def _joined(
     if not bounds.usable:
         return alone
     tried = [*slow_alike(job, stages.of, least), *delayed_stages(job, stages.of, least)]
-    gains = _gains(job, [lambda s=s: _mended(job, stages, s.places) for s in tried])  # type: ignore[misc]
+    gains = _gains(job, lambda slow: _mended(job, stages, slow.places), tried)
     for slow, saved in zip(tried, gains, strict=True):
         single = [c for c in alone if c.places[0] in slow.places]
         apart = sum(c.gain[1] for c in single if c.gain)
@@ -402,36 +373,14 @@ def _rank_cause(places: tuple[int, ...], excess: F64, wait: float, gain: tuple[f
     return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
 
 
-def _in_one_step(found: WaitBlame, rank: int) -> bool:
-    """Tell whether nearly all waiting for a rank falls into one of several steps: then it is no pattern."""
-    steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
-    return len(steps) >= _STEPS_LEAST and bool(steps.max() > _ONE_STEP * steps.sum())
-
-
-def _excess(job: JobProgram, rank: int, peers: I64) -> F64:
-    """Return what a rank spends beyond the median of its peers: compute, host, other (ns).
-
-    The only rank of its stage has no peers for its compute; for the rest all others are.
-    """
-    totals = track_totals(job)
-    if len(peers):
-        return np.asarray(totals[rank] - np.median(totals[peers], axis=0))
-    excess = totals[rank] - np.median(np.delete(totals, rank, axis=0), axis=0)
-    return np.asarray(excess * (0, 1, 1))
-
-
-def _repaired(job: JobProgram, rank: int, peers: I64, stages: PipelineStages) -> JobChange:
-    return level_rank(job, rank, peers) if len(peers) else calmed(job, stages.of, ranks=np.array([rank]))
-
-
 def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) -> list[RootCause]:
     """Return the links that cost the job something: each is tried with the pace of its peers."""
-    tried = [link for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]
-    ends = [(job.places[k.ranks[0]], job.places[k.ranks[1]]) for k in tried]
-    gains = _gains(job, [lambda e=e, k=k: faster_link(job, e, k.factors) for e, k in zip(ends, tried, strict=True)])  # type: ignore[misc]
+    tried = [((job.places[link.ranks[0]], job.places[link.ranks[1]]), link)
+             for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]  # fmt: skip
+    gains = _gains(job, lambda one: faster_link(job, one[0], one[1].factors), tried)
     return [
-        RootCause("link", pair, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
-        for link, pair, saved in zip(tried, ends, gains, strict=True)
+        RootCause("link", ends, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
+        for (ends, link), saved in zip(tried, gains, strict=True)
         if saved >= bounds.least * job.measured
     ]
 
@@ -443,30 +392,29 @@ def _slow_groups(
     matched = job.matched
     totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
-    tried, peers = [], {}
+    pace: dict[int, float] = {}
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
         alike = [j for j in alike if j != i and not matched.groups[j].single and totals[j] > 0]
         held = any(set(cause.places) <= set(group.members) for cause in links)
         if group.single or group.kind is None or not alike or held:
             continue
-        pace = float(np.median(totals[alike]))
-        if totals[i] - pace >= bounds.least * job.measured / 2:
-            tried.append(i)
-            peers[i] = pace
-    tried = sorted(tried, key=lambda i: peers[i] - totals[i])[:_TRIED]
-    gains = _gains(job, [lambda i=i: _at_pace(job, i, float(peers[i] / totals[i])) for i in tried])  # type: ignore[misc]
+        usual = float(np.median(totals[alike]))
+        if totals[i] - usual >= bounds.least * job.measured / 2:
+            pace[i] = usual
+
+    def at_pace(group: int) -> JobChange:
+        factor = float(pace[group] / totals[group])
+        return JobChange(transfer=np.where(matched.group == group, job.transfer * factor, job.transfer))
+
+    tried = sorted(pace, key=lambda i: pace[i] - totals[i])[:_TRIED]
     causes = []
-    for i, saved in zip(tried, gains, strict=True):
+    for i, saved in zip(tried, _gains(job, at_pace, tried), strict=True):
         if saved >= bounds.least * job.measured:
             wait = float(waits[3 * found.ranks + i])
             causes.append(RootCause("group", tuple(matched.groups[i].members), "communication", wait,
-                                bounds.gain(saved, job), group=i, excess=float(totals[i] - peers[i])))  # fmt: skip
+                                    bounds.gain(saved, job), group=i, excess=float(totals[i] - pace[i])))  # fmt: skip
     return causes
-
-
-def _at_pace(job: JobProgram, group: int, factor: float) -> JobChange:
-    return JobChange(transfer=np.where(job.matched.group == group, job.transfer * factor, job.transfer))
 
 
 def _stage_causes(
@@ -487,10 +435,10 @@ def _stage_causes(
     return causes
 
 
-def _gains(job: JobProgram, changes: Sequence[Callable[[], JobChange]]) -> list[float]:
-    """Replay changes some at a time, and return what each saves of the job's length, ns."""
+def _gains(job: JobProgram, change: Callable[[T], JobChange], tried: Sequence[T]) -> list[float]:
+    """Replay a change of each thing, some at a time, and return what each saves of the job's length, ns."""
     saved: list[float] = []
-    for first in range(0, len(changes), _AT_ONCE):
-        result: JobRun = run(job, [JobChange(), *(make() for make in changes[first : first + _AT_ONCE])])
-        saved += (result.length[0] - result.length[1:]).tolist()
+    for first in range(0, len(tried), _AT_ONCE):
+        length = run(job, [JobChange(), *map(change, tried[first : first + _AT_ONCE])]).length
+        saved += (length[0] - length[1:]).tolist()
     return saved

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ranks import US, Begin, Item, Join, Played, Work, begun, flat, group, play, told
 
 from npuperf.job.clocks import align
-from npuperf.job.job_replay import JobChange, JobProgram, build, level_rank, run, scaled
+from npuperf.job.job_replay import JobChange, JobProgram, build, level_ranks, run, scaled
 from npuperf.job.match import find_waits, match
 from npuperf.model.communication import ProcessGroup
 
@@ -170,7 +170,7 @@ def test_a_rank_like_its_peers(seed: int) -> None:
     )
     slow = replace(job, programs=scaled_by(job.programs, {2: (3, 1)}))
     program = slow.build()
-    found = run(program, [JobChange(), level_rank(program, 2, np.array([0, 1, 3]))])
+    found = run(program, [JobChange(), level_ranks(program, [(np.array([2]), np.array([0, 1, 3]))])])
     assert found.length.tolist() == [lengths(slow), lengths(job)]
 
 
