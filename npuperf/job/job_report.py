@@ -12,7 +12,7 @@ from msgspec import structs
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
 from npuperf.base.messages import share as part
-from npuperf.device.rank_summary import ExpertTimes, RankSummary
+from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_study import JobStudy
 from npuperf.job.match import by_kind, kind_name, split_exposed
 from npuperf.job.root_causes import RootCause
@@ -31,7 +31,6 @@ from npuperf.model.job_result import (
     Root,
     Stage,
 )
-from npuperf.model.labels import I64
 from npuperf.model.result import Device
 from npuperf.model.thresholds import Thresholds
 
@@ -51,6 +50,7 @@ def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple
     title, next_ = _WORDS[cause.kind](study, cause)
     ranks = [study.ranks[p] for p in cause.places]
     group = study.matched.groups[cause.group] if cause.group is not None else None
+    excess = {"excess": cause.excess, **{f"{why}_excess": value for why, value in cause.parts.items()}}
     return Root(
         kind=cause.kind,
         ranks=[r.rank for r in ranks],
@@ -62,89 +62,84 @@ def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple
         or next((r.where for r in ranks if r.where), None),
         stage=cause.stage,
         group=group.id if group else None,
-        operators=list(operators),
+        operators=operators,
         title=title,
         next=next_,
-        evidence={"excess_ns_per_step": round(cause.excess / study.step_count), **_rounded(cause, study)},
+        evidence={f"{name}_ns_per_step": round(value / study.step_count) for name, value in excess.items()},
     )
 
 
-def _rounded(cause: RootCause, study: JobStudy) -> dict[str, int]:
-    return {f"{why}_excess_ns_per_step": round(value / study.step_count) for why, value in cause.parts.items()}
+def _label(operator: OperatorTime) -> str:
+    return f"{operator.type} {operator.shapes.strip(chr(34))}" if operator.shapes else operator.type
 
 
-def _label(operator: object) -> str:
-    shapes = getattr(operator, "shapes", None)
-    name = str(getattr(operator, "type", ""))
-    return f"{name} {shapes.strip(chr(34))}" if shapes else name
-
-
-def _operators(study: JobStudy, cause: RootCause) -> tuple[str, ...]:
+def _operators(study: JobStudy, cause: RootCause) -> list[str]:
     """Return the operators that take longer on the cause's ranks than on the others, costliest first."""
     if cause.kind not in ("rank", "stage") or cause.why != "compute":
-        return ()
-    mine = [study.ranks[p] for p in cause.places if study.ranks[p].operators]
-    others = _peers(study, cause)
-    if not mine or not others:
-        return ()
-    own, theirs = _times(mine, sum), _times(others, _middle)
-    more = {name: total / len(mine) - theirs.get(name, 0.0) for name, total in own.items()}
-    least = _NOTABLE * cause.excess
-    return tuple(sorted((n for n, v in more.items() if v > max(least, 0)), key=lambda n: -more[n])[:_OPERATORS])
-
-
-def _peers(study: JobStudy, cause: RootCause) -> list[RankSummary]:
+        return []
     stage = study.stages.of
-    own = set(cause.places)
-    if cause.kind == "stage":
-        return [r for i, r in enumerate(study.ranks) if i not in own and r.operators]
-    return [r for i, r in enumerate(study.ranks) if i not in own and stage[i] == stage[cause.places[0]] and r.operators]
+    mine, others = [], []
+    for place, summary in enumerate(study.ranks):
+        if summary.operators and place in cause.places:
+            mine.append(summary)
+        elif summary.operators and (cause.kind == "stage" or stage[place] == stage[cause.places[0]]):
+            others.append(summary)
+    if not mine or not others:
+        return []
+    own, theirs = _times(mine), _times(others)
+    more = {name: sum(times) / len(mine) - float(np.median(theirs.get(name, [0.0]))) for name, times in own.items()}
+    least = _NOTABLE * cause.excess
+    return sorted((n for n, v in more.items() if v > max(least, 0)), key=lambda n: -more[n])[:_OPERATORS]
 
 
-def _middle(values: list[float]) -> float:
-    return float(np.median(values))
+def _times(ranks: list[RankSummary]) -> dict[str, list[float]]:
+    """Return the times of each operator, ns, where ranks have it."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for operator in (operator for rank in ranks for operator in rank.operators):
+        times[_label(operator)].append(float(operator.total_ns))
+    return times
 
 
-def _times(ranks: list[RankSummary], summed: Callable[[list[float]], float]) -> dict[str, float]:
-    totals: dict[str, list[float]] = defaultdict(list)
-    for rank in ranks:
-        for operator in rank.operators:
-            totals[_label(operator)].append(float(operator.total_ns))
-    return {name: float(summed(values)) for name, values in totals.items()}
-
-
-def _root_text_rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    summary = study.ranks[cause.places[0]]
+    rank, more = summary.rank, _more(study, cause)
     if len(cause.places) > 1:
-        return _ranks(study, cause)
-    summary = study.ranks[cause.places[0]]
-    more = ns(round(cause.excess / study.step_count))
-    what = {
-        "compute": say("rank {rank} computes {more} longer per step than its peers, and they wait for it",
-                       rank=summary.rank, more=more),
-        "host": say("rank {rank} waits {more} longer per step for its host than its peers, and they wait for it",
-                    rank=summary.rank, more=more),
-    }.get(cause.why, _elsewhere(summary, more))  # fmt: skip
-    next_ = {
-        "compute": _compare(summary),
-        "host": say("look at what its host does while the device waits: npuperf analyze PATH --rank {rank}",
-                    rank=summary.rank),
-    }.get(cause.why, _look_elsewhere(summary))  # fmt: skip
-    return what, next_
+        ranks = _listed(study, cause)
+        what = {
+            "compute": say("ranks {ranks} each compute about {more} longer per step than their peers, which wait for "
+                           "them", ranks=ranks, more=more),
+            "host": say("ranks {ranks} each wait about {more} longer per step for their hosts than their peers, which "
+                        "wait for them", ranks=ranks, more=more),
+        }.get(cause.why, say("ranks {ranks} each take about {more} longer per step than their peers, which wait for "
+                             "them; their compute is not longer", ranks=ranks, more=more))  # fmt: skip
+        return what, say("see what they share (machine, data), then look at one: npuperf analyze PATH --rank {rank}",
+                         rank=rank)  # fmt: skip
+    if cause.why == "compute":
+        title = say("rank {rank} computes {more} longer per step than its peers, and they wait for it",
+                    rank=rank, more=more)  # fmt: skip
+        if summary.kineto:  # AI Cores are an NPU's
+            return title, say("compare its data and its shapes with its peers': npuperf analyze PATH --rank {rank}",
+                              rank=rank)  # fmt: skip
+        return title, say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze "
+                          "PATH --rank {rank}", rank=rank)  # fmt: skip
+    if cause.why == "host":
+        title = say("rank {rank} waits {more} longer per step for its host than its peers, and they wait for it",
+                    rank=rank, more=more)  # fmt: skip
+        return title, say("look at what its host does while the device waits: npuperf analyze PATH --rank {rank}",
+                          rank=rank)  # fmt: skip
+    if summary.host_ns is None:
+        title = say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute is not "
+                    "longer, and launches that would tell more are not recorded", rank=rank, more=more)  # fmt: skip
+        return title, (say("record CPU activities, too: they hold the launches") if summary.kineto
+                       else say("record launches: npuperf profile --activities cpu,npu --level 1"))  # fmt: skip
+    title = say("rank {rank} takes {more} longer per step than its peers, and they wait for it: mostly neither in "
+                "compute nor waiting for its host, but in copies or waits between streams",
+                rank=rank, more=more)  # fmt: skip
+    return title, say("look at its copies and streams: npuperf analyze PATH --rank {rank}", rank=rank)
 
 
-def _ranks(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    """Say by how much ranks that are slow alike are slow."""
-    summary = study.ranks[cause.places[0]]
-    ranks, more = _listed(study, cause), ns(round(cause.excess / study.step_count))
-    what = {
-        "compute": say("ranks {ranks} each compute about {more} longer per step than their peers, which wait for them",
-                       ranks=ranks, more=more),
-        "host": say("ranks {ranks} each wait about {more} longer per step for their hosts than their peers, which wait "
-                    "for them", ranks=ranks, more=more),
-    }.get(cause.why, say("ranks {ranks} each take about {more} longer per step than their peers, which wait for them; "
-                         "their compute is not longer", ranks=ranks, more=more))  # fmt: skip
-    return what, say("see what they share (machine, data), then look at one: npuperf analyze PATH --rank {rank}",
-                     rank=summary.rank)  # fmt: skip
+def _more(study: JobStudy, cause: RootCause) -> Quantity:
+    return ns(round(cause.excess / study.step_count))
 
 
 def _listed(study: JobStudy, cause: RootCause) -> Series:
@@ -153,39 +148,11 @@ def _listed(study: JobStudy, cause: RootCause) -> Series:
     return series(numbers if len(numbers) <= _RANKS else [*numbers[:_RANKS], "…"])
 
 
-def _elsewhere(summary: RankSummary, more: Quantity) -> Message:
-    """Say that a rank is longer in neither compute nor, as far as launches tell, in waiting for its host."""
-    if summary.host_ns is None:
-        return say("rank {rank} takes {more} longer per step than its peers, and they wait for it; its compute is not "
-                   "longer, and launches that would tell more are not recorded",
-                   rank=summary.rank, more=more)  # fmt: skip
-    return say("rank {rank} takes {more} longer per step than its peers, and they wait for it: mostly neither in "
-               "compute nor waiting for its host, but in copies or waits between streams",
-               rank=summary.rank, more=more)  # fmt: skip
-
-
-def _look_elsewhere(summary: RankSummary) -> Message:
-    if summary.host_ns is not None:
-        return say("look at its copies and streams: npuperf analyze PATH --rank {rank}", rank=summary.rank)
-    if summary.kineto:
-        return say("record CPU activities, too: they hold the launches")
-    return say("record launches: npuperf profile --activities cpu,npu --level 1")
-
-
-def _compare(summary: RankSummary) -> Message:
-    """Say what to compare of a rank that computes longer; AI Cores are an NPU's."""
-    if summary.kineto:
-        return say("compare its data and its shapes with its peers': npuperf analyze PATH --rank {rank}",
-                   rank=summary.rank)  # fmt: skip
-    return say("compare its data, its shapes and its AI Core frequency with its peers': npuperf analyze PATH "
-               "--rank {rank}", rank=summary.rank)  # fmt: skip
-
-
 def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     title = say_n("stage {stage} (rank {ranks}) computes {more} longer per step than the stages' usual pace",
                   "stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
                   len(cause.places), stage=cause.stage, ranks=_listed(study, cause),
-                  more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+                  more=_more(study, cause))  # fmt: skip
     return title, say("move layers from stage {stage} to the others: look at the stage split, not at the network",
                       stage=cause.stage)  # fmt: skip
 
@@ -193,16 +160,15 @@ def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
 def _group(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     group = study.matched.groups[cause.group or 0]
     title = say("group {group} (ranks {ranks}) transfers {more} longer per step than groups of its kind",
-                group=kind_name(group.kind, group.id), ranks=series(group.ranks[:8]),
-                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+                group=kind_name(group.kind, group.id), ranks=series(group.ranks[:_RANKS]),
+                more=_more(study, cause))  # fmt: skip
     return title, say("look at its links: npuperf analyze PATH --table links")
 
 
 def _link(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     a, b = (study.ranks[p].rank for p in cause.places)
     title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per step",
-                a=a, b=b,
-                more=ns(round(cause.excess / study.step_count)))  # fmt: skip
+                a=a, b=b, more=_more(study, cause))  # fmt: skip
     return title, say("check this link, then compare again: npuperf analyze PATH --table links")
 
 
@@ -239,7 +205,7 @@ def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None
 
 
 _WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message | None]]]] = {
-    "rank": _root_text_rank,
+    "rank": _rank,
     "stage": _stage,
     "group": _group,
     "link": _link,
@@ -251,23 +217,22 @@ _WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message |
 
 #: Operations that are listed: those with most waiting.
 _COLLECTIVES: Final = 200
-_NAMED: Final = 8
 
 
 def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresholds) -> Cluster:
     """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
     reports = {(d.source, d.device): d for d in devices}
-    step = round(study.length / study.step_count)
+    stages = _stages(study)
     return Cluster(
-        step_ns=step,
+        step_ns=round(study.length / study.step_count),
         steps=study.step_count,
-        ranks=[_rank(study, i, reports) for i in range(len(study.ranks))],
+        ranks=[_describe_rank(study, i, reports.get((r.source, r.device))) for i, r in enumerate(study.ranks)],
         groups=_groups(study),
-        stages=_stages(study),
+        stages=stages,
         links=list(study.links),
         roots=_roots(study),
         collectives=_collectives(study),
-        pipeline=_pipeline(study),
+        pipeline=_pipeline(study, stages),
         experts=judge_experts(study.ranks, thresholds),
         replay=ClusterReplay(
             usable=study.usable,
@@ -306,57 +271,45 @@ def absent(study: JobStudy) -> list[int]:
     return [r for r in range(study.world or 0) if r not in loaded]
 
 
-def _rank(study: JobStudy, place: int, reports: dict[tuple[str, int], Device]) -> ClusterRank:
-    summary = study.ranks[place]
-    report = reports.get((summary.source, summary.device))
+def _describe_rank(study: JobStudy, place: int, report: Device | None) -> ClusterRank:
+    summary, matched, waits, clocks = study.ranks[place], study.matched, study.waits, study.clocks
     stage = int(study.stages.of[place])
     span = report.window.span_ns if report else summary.end - summary.begin
-    steps = max(len(summary.step_number), 1)
+    rows = (matched.rank == place) & ~waits.alone
+    exposed = split_exposed(summary, matched, waits, place, np.array([summary.begin]), np.array([summary.end]))
+    clock = None
+    if clocks.used[place] and clocks.part[place] == 0:
+        low, high = float(clocks.low[place]), float(clocks.high[place])
+        slope = float(clocks.drift[place])
+        clock = ClockOffset(
+            offset_ns=round(float(clocks.offset[place])),
+            low_ns=round(low) if np.isfinite(low) else None,
+            high_ns=round(high) if np.isfinite(high) else None,
+            residual_ns=round(float(np.nan_to_num(clocks.residual[place]))),
+            drift_ppm=slope * 1e6 if slope else None,
+            operations=int(clocks.used[place]),
+        )
     return ClusterRank(
         rank=summary.rank,
         device=summary.device,
         stage=stage if stage >= 0 else None,
         host=summary.host,
         source=summary.source,
-        step_ns=span // steps,
+        step_ns=span // max(len(summary.step_number), 1),
         compute_ns=summary.compute_ns,
         host_wait_ns=summary.host_ns,
         idle_ns=report.window.idle_ns if report else None,
-        comm=_communication(study, place),
-        clock=_clock(study, place),
-    )
-
-
-def _communication(study: JobStudy, place: int) -> RankCommunication:
-    matched, waits = study.matched, study.waits
-    rows = (matched.rank == place) & ~waits.alone
-    edge = np.array([study.ranks[place].begin], np.int64), np.array([study.ranks[place].end], np.int64)
-    exposed = split_exposed(study.ranks[place], matched, waits, place, *edge)
-    return RankCommunication(
-        total_ns=int(matched.stay[rows].sum()),
-        transfer_ns=int(waits.transfer[rows].sum()),
-        wait_ns=int(waits.wait[rows].sum()),
-        unknown_ns=int(waits.unknown[rows].sum()),
-        wait_by_kind=by_kind(matched, waits.wait, rows),
-        exposed_transfer_ns=int(exposed.transfer[0] - exposed.alone[0]),
-        exposed_wait_ns=int(exposed.wait[0]),
-        exposed_unknown_ns=int(exposed.unknown[0]),
-    )
-
-
-def _clock(study: JobStudy, place: int) -> ClockOffset | None:
-    clocks = study.clocks
-    if not clocks.used[place] or clocks.part[place] != 0:
-        return None
-    low, high = float(clocks.low[place]), float(clocks.high[place])
-    slope = float(clocks.drift[place])
-    return ClockOffset(
-        offset_ns=round(float(clocks.offset[place])),
-        low_ns=round(low) if np.isfinite(low) else None,
-        high_ns=round(high) if np.isfinite(high) else None,
-        residual_ns=round(float(np.nan_to_num(clocks.residual[place]))),
-        drift_ppm=slope * 1e6 if slope else None,
-        operations=int(clocks.used[place]),
+        comm=RankCommunication(
+            total_ns=int(matched.stay[rows].sum()),
+            transfer_ns=int(waits.transfer[rows].sum()),
+            wait_ns=int(waits.wait[rows].sum()),
+            unknown_ns=int(waits.unknown[rows].sum()),
+            wait_by_kind=by_kind(matched, waits.wait, rows),
+            exposed_transfer_ns=int(exposed.transfer[0] - exposed.alone[0]),
+            exposed_wait_ns=int(exposed.wait[0]),
+            exposed_unknown_ns=int(exposed.unknown[0]),
+        ),
+        clock=clock,
     )
 
 
@@ -412,14 +365,11 @@ def _stages(study: JobStudy) -> list[Stage]:
     return found
 
 
-def _pipeline(study: JobStudy) -> Pipeline | None:
-    stages = _stages(study)
+def _pipeline(study: JobStudy, stages: list[Stage]) -> Pipeline | None:
     if study.bubble is None or len(stages) < study.stages.count or not all(s.compute_ns for s in stages):
         return None
     compute = [s.compute_ns for s in stages]
     micro = study.micro_batches
-    window = [w.window_ns for w in stages]
-    pipelines = min(len(s.ranks) for s in stages)
     gain = next((c.gain for c in study.causes if c.kind == "stage"), None)
     return Pipeline(
         stages=len(stages),
@@ -428,10 +378,10 @@ def _pipeline(study: JobStudy) -> Pipeline | None:
         imbalance=max(compute) * len(compute) / sum(compute),
         max_over_min=max(compute) / min(compute),
         schedule_share=(len(stages) - 1) / (micro + len(stages) - 1) if micro is not None else None,
-        bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(window), 1),
+        bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(s.window_ns for s in stages), 1),
         schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
         imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),
-        pipelines=pipelines,
+        pipelines=min(len(s.ranks) for s in stages),
         gain_ns_per_step=per_step(gain, study) if gain else None,
     )
 
@@ -451,53 +401,42 @@ def _roots(study: JobStudy) -> list[Root]:
     return [
         root(study, cause, wait, wait / total if total else 0.0, per_step(cause.gain, study) if cause.gain else None)
         for cause, wait in zip(study.causes, waits, strict=True)
-        if wait or _counts(cause)
+        if wait or (cause.kind in ("group", "link") and cause.gain is not None)
     ]
-
-
-def _counts(cause: RootCause) -> bool:
-    return cause.kind in ("group", "link") and cause.gain is not None
 
 
 def _collectives(study: JobStudy) -> list[Collective]:
     """List the operations in which most was waited."""
-    matched, waits = study.matched, study.waits
-    if not matched.instances:
-        return []
+    matched, waits, clocks = study.matched, study.waits, study.clocks
     least = np.add.reduceat(waits.wait[matched.members], matched.starts)
     bounds = [*matched.starts.tolist(), len(matched.members)]
     found = []
     for i in np.argsort(-least, kind="stable")[:_COLLECTIVES].tolist():
         rows = matched.members[bounds[i] : bounds[i + 1]]
         rows = rows[np.argsort(matched.rank[rows], kind="stable")]
-        found.append(_collective(study, i, rows))
+        group, places = matched.groups[int(matched.instance_group[i])], matched.rank[rows]
+        arrival = clocks.corrected(places, matched.start[rows])
+        order = np.sort(waits.wait[rows])
+        floor = 3 * float(np.nan_to_num(clocks.residual[places]).max())
+        separable = len(set(clocks.part[places].tolist())) == 1
+        last = int(waits.last[i])
+        summary = study.ranks[int(matched.rank[last])]
+        name = summary.operations.name[last - int(matched.first[matched.rank[last]])]
+        step = int(matched.step[rows[0]])
+        collective = Collective(
+            step=step if step >= 0 else None,
+            name=name or "N/A",
+            group=group.id,
+            kind=kind_name(group.kind, group.id),
+            ranks=[study.ranks[int(p)].rank for p in places],
+            complete=bool(matched.complete[i]),
+            transfer_ns=int((matched.stay[rows] - waits.wait[rows])[0]),
+            wait_ns=waits.wait[rows].tolist(),
+            arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
+            last=summary.rank if len(order) > 1 and order[1] > floor else None,
+        )
+        found.append(collective)
     return found
-
-
-def _collective(study: JobStudy, instance: int, rows: I64) -> Collective:
-    matched, waits, clocks = study.matched, study.waits, study.clocks
-    group = matched.groups[int(matched.instance_group[instance])]
-    places = matched.rank[rows]
-    arrival = clocks.corrected(places, matched.start[rows])
-    order = np.sort(waits.wait[rows])
-    floor = 3 * float(np.nan_to_num(clocks.residual[places]).max())
-    separable = len(set(clocks.part[places].tolist())) == 1
-    last = int(waits.last[instance])
-    summary = study.ranks[int(matched.rank[last])]
-    name = summary.operations.name[last - int(matched.first[matched.rank[last]])]
-    step = int(matched.step[rows[0]])
-    return Collective(
-        step=step if step >= 0 else None,
-        name=name or "N/A",
-        group=group.id,
-        kind=kind_name(group.kind, group.id),
-        ranks=[study.ranks[int(p)].rank for p in places],
-        complete=bool(matched.complete[instance]),
-        transfer_ns=int((matched.stay[rows] - waits.wait[rows])[0]),
-        wait_ns=waits.wait[rows].tolist(),
-        arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
-        last=summary.rank if len(order) > 1 and order[1] > floor else None,
-    )
 
 
 def _notes(study: JobStudy) -> list[Message]:
@@ -518,7 +457,15 @@ def _notes(study: JobStudy) -> list[Message]:
                            "nor transfer",
                            "{n} operations were found on one rank only, or could not be matched: they are neither "
                            "waiting nor transfer", lost))  # fmt: skip
-    notes += _elsewhen(study)
+    begin = np.array([r.begin for r in study.ranks], np.int64)
+    apart = np.abs(begin - int(np.median(begin)))
+    far = [r.rank for i, r in enumerate(study.ranks) if apart[i] > r.end - r.begin]
+    if far:  # their windows have nothing in common with the others'
+        notes.append(say_n("times of rank {ranks} are up to {apart} from the others': its clock is wrong, or it was "
+                           "recorded at another time, and then nobody waited for it",
+                           "times of ranks {ranks} are up to {apart} from the others': their clocks are wrong, or they "
+                           "were recorded at another time, and then nobody waited for them",
+                           len(far), ranks=series(_few(far)), apart=ns(int(apart.max()))))  # fmt: skip
     if study.stages.guessed:
         notes.append(say("no process group is called a pipeline (pp): groups whose ranks exchange point to point, and "
                          "all but the first begin by waiting, are taken for one"))  # fmt: skip
@@ -531,24 +478,9 @@ def _notes(study: JobStudy) -> list[Message]:
     return notes
 
 
-def _elsewhen(study: JobStudy) -> list[Message]:
-    """Say which ranks' times are so far from the others' that their windows have nothing in common."""
-    begin = np.array([r.begin for r in study.ranks], np.int64)
-    apart = np.abs(begin - int(np.median(begin)))
-    far = [i for i, r in enumerate(study.ranks) if apart[i] > r.end - r.begin]
-    if not far:
-        return []
-    named, most = series(_few([study.ranks[i].rank for i in far])), ns(int(apart.max()))
-    return [say_n("times of rank {ranks} are up to {apart} from the others': its clock is wrong, or it was recorded at "
-                  "another time, and then nobody waited for it",
-                  "times of ranks {ranks} are up to {apart} from the others': their clocks are wrong, or they were "
-                  "recorded at another time, and then nobody waited for them",
-                  len(far), ranks=named, apart=most)]  # fmt: skip
-
-
 def _few(numbers: list[int]) -> list[str]:
-    shown = [str(n) for n in numbers[:_NAMED]]
-    return [*shown, "…"] if len(numbers) > _NAMED else shown
+    shown = [str(n) for n in numbers[:_RANKS]]
+    return [*shown, "…"] if len(numbers) > _RANKS else shown
 
 
 # -- Experts: grouped matmuls whose ranks have different loads, so that all wait for the fullest one.
@@ -575,43 +507,36 @@ def judge_experts(ranks: Sequence[RankSummary], thresholds: Thresholds) -> list[
 
 def _layers(group: ProcessGroup, ranks: Sequence[RankSummary]) -> list[Experts]:
     """Compare the ranks of a group matmul by matmul; those with another number of matmuls are left out."""
-    placed = [(s, s.experts, _place(s, s.experts)) for s in ranks if s.experts is not None and len(s.experts.ns)]
-    forms = [place.tobytes() for _, _, place in placed]
-    usual = max(forms, key=Counter(forms).__getitem__, default=b"")
+    placed = []  # of each rank its matmuls, the step of each (from 0) and its number in it; -1 outside of steps
+    for summary in ranks:
+        experts = summary.experts
+        if experts is None or not len(experts.ns):
+            continue
+        step, inside = np.zeros(len(experts.start), np.int64), np.ones(len(experts.start), np.bool_)
+        if len(summary.step_start):
+            step = np.searchsorted(summary.step_start, experts.start, side="right") - 1
+            inside = (step >= 0) & (experts.start < summary.step_end[step])
+        nth = np.arange(len(step)) - np.searchsorted(step, step, side="left")
+        placed.append((summary.rank, experts, np.where(inside, step, -1), np.where(inside, nth, -1)))
+    forms = [(step.tobytes(), nth.tobytes()) for _, _, step, nth in placed]
+    usual = max(forms, key=Counter(forms).__getitem__, default=None)
     same = [row for row, form in zip(placed, forms, strict=True) if form == usual]
     if len(same) < 2:
         return []
-    layer = same[0][2][:, 1]
-    inside = layer >= 0
-    times = np.stack([e.ns[inside] for _, e, _ in same])
-    tokens = np.stack([e.tokens[inside] for _, e, _ in same])
-    where = layer[inside]
-    return [
-        _layer(group, [s.rank for s, _, _ in same], n, times[:, where == n], tokens[:, where == n])
-        for n in distinct(where).tolist()
-    ]
-
-
-def _place(rank: RankSummary, experts: ExpertTimes) -> I64:
-    """Return for each grouped matmul its step (from 0) and its number in it; -1 outside of steps."""
-    n = len(experts.start)
-    if not len(rank.step_start):
-        return np.stack([np.zeros(n, np.int64), np.arange(n)], axis=1)
-    step = np.searchsorted(rank.step_start, experts.start, side="right") - 1
-    inside = (step >= 0) & (experts.start < rank.step_end[step])
-    first = np.searchsorted(step, step, side="left")
-    return np.where(inside[:, None], np.stack([step, np.arange(n) - first], axis=1), -1)
-
-
-def _layer(group: ProcessGroup, ranks: list[int], layer: int, times: I64, tokens: I64) -> Experts:
-    """Sum a layer over steps; ``times`` and ``tokens`` are [rank, step]."""
-    longest, mean = int(times.max(axis=0).sum()), float(times.mean(axis=0).sum())
-    return Experts(
-        group=group.id,
-        ranks=ranks,
-        layer=layer,
-        time_ns=times.sum(axis=1).tolist(),
-        tokens=[None if (mine < 0).any() else int(mine.sum()) for mine in tokens],
-        imbalance=longest / mean if mean else 1.0,
-        lost_ns=int(longest - mean),
-    )
+    layer_of = same[0][3]
+    found = []
+    for layer in distinct(layer_of[layer_of >= 0]).tolist():
+        times, tokens = (np.stack([of[layer_of == layer] for of in column])  # [rank, step]
+                         for column in ([e.ns for _, e, _, _ in same], [e.tokens for _, e, _, _ in same]))  # fmt: skip
+        longest, mean = int(times.max(axis=0).sum()), float(times.mean(axis=0).sum())
+        layers = Experts(
+            group=group.id,
+            ranks=[rank for rank, _, _, _ in same],
+            layer=layer,
+            time_ns=times.sum(axis=1).tolist(),
+            tokens=[None if (mine < 0).any() else int(mine.sum()) for mine in tokens],
+            imbalance=longest / mean if mean else 1.0,
+            lost_ns=int(longest - mean),
+        )
+        found.append(layers)
+    return found
