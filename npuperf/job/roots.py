@@ -82,15 +82,6 @@ class _Mark(Struct, frozen=True):
     waits: F64
 
 
-class _Spent(Struct, frozen=True):
-    """What the late rank has spent beyond the waiting one since both last met; ``start``: how much later it began."""
-
-    local: F64
-    transfer: F64
-    waited: F64
-    start: float = 0.0
-
-
 #: Who met: the group, and of point-to-point operations both ranks.
 _Meeting = tuple[int, ...]
 
@@ -131,7 +122,6 @@ class _Blamer:
         return WaitBlame(self.out, np.where(within > 0, within, across), count, groups)
 
     def _instance(self, instance: int, operations: list[int]) -> None:
-        group = int(self.matched.instance_group[instance])
         place = self.matched.rank
         for op in operations:
             self._advance(int(place[op]), op)
@@ -142,15 +132,14 @@ class _Blamer:
                 self._blame(op, last, wait)
         self.turn += 1
         pair = sorted(int(place[op]) for op in operations) if self.matched.p2p[operations[0]] else []
+        meeting = (int(self.matched.instance_group[instance]), *pair)
         for op in operations:
-            self._mark((group, *pair), int(place[op]), op)
-
-    def _mark(self, meeting: _Meeting, rank: int, op: int) -> None:
-        ledger = self.ledgers[rank]
-        waited = ledger.waited.copy()
-        self._enter_wait(waited, op, float(self.waits.wait[op]))
-        axes = np.flatnonzero(waited)
-        self.marks[rank][meeting] = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
+            ledger = self.ledgers[int(place[op])]
+            waited = ledger.waited.copy()
+            self._enter_wait(waited, op, float(self.waits.wait[op]))
+            axes = np.flatnonzero(waited)
+            mark = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
+            self.marks[int(place[op])][meeting] = mark
 
     def _advance(self, rank: int, op: int) -> None:
         """Bring a rank's ledger to the start of an operation."""
@@ -204,33 +193,31 @@ class _Blamer:
         self.out[axes, int(self.steps[op]), place] += wait * weights
         self.each[place, axes, rank] += wait * weights
 
-    def _since_met(self, rank: int, late: int) -> _Spent:
-        """Compare what two ranks have spent since they last took part in the same operation, or since the begin."""
-        mine, theirs = self.ledgers[rank], self.ledgers[late]
+    def _why(self, rank: int, late: int) -> tuple[I64, F64]:
+        """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one.
+
+        That is since they last took part in the same operation, or since the begin.
+        """
+        mine, theirs, count = self.ledgers[rank], self.ledgers[late], len(self.ranks)
         local, transfer = theirs.local - mine.local, theirs.transfer - mine.transfer
-        waited = theirs.waited - mine.waited
+        waited, found = theirs.waited - mine.waited, np.zeros(self.axes)
         own, other = self.marks[rank], self.marks[late]
         met = [m for m in own.keys() & other.keys() if own[m].turn == other[m].turn]
-        if not met:
-            return _Spent(local, transfer, waited, max(float(self.begin[late] - self.begin[rank]), 0.0))
-        last = max(met, key=lambda m: own[m].turn)
-        a, b = own[last], other[last]
-        waited[a.axes] += a.waits
-        waited[b.axes] -= b.waits
-        return _Spent(local + a.local - b.local, transfer + a.transfer - b.transfer, waited)
-
-    def _why(self, rank: int, late: int) -> tuple[I64, F64]:
-        """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one."""
-        spent, count = self._since_met(rank, late), len(self.ranks)
-        found = np.zeros(self.axes)
-        found[-1] = spent.start
+        if met:
+            last = max(met, key=lambda m: own[m].turn)
+            a, b = own[last], other[last]
+            waited[a.axes] += a.waits
+            waited[b.axes] -= b.waits
+            local, transfer = local + a.local - b.local, transfer + a.transfer - b.transfer
+        else:
+            found[-1] = max(float(self.begin[late] - self.begin[rank]), 0.0)  # how much later it began
         for cause in (_COMPUTE, _HOST, _OTHER):
-            found[late + cause * count] += max(float(spent.local[cause]), 0.0)
-        for kind in np.flatnonzero(spent.transfer > 0).tolist():
-            found[3 * count + self.group_of.get((late, kind), 0)] += float(spent.transfer[kind])
-        more = float(spent.waited.sum())
+            found[late + cause * count] += max(float(local[cause]), 0.0)
+        for kind in np.flatnonzero(transfer > 0).tolist():
+            found[3 * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
+        more = float(waited.sum())
         if more > 0:
-            positive = np.maximum(spent.waited, 0.0)
+            positive = np.maximum(waited, 0.0)
             found += positive * (more / positive.sum())
         axes = np.flatnonzero(found > 0)
         if not len(axes):
