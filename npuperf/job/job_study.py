@@ -19,7 +19,6 @@ from npuperf.job.packets import PacketCost, packet_costs
 from npuperf.job.pipeline import (
     Bubble,
     PipelineStages,
-    StageSplit,
     count_micro_batches,
     find_bubble,
     find_stages,
@@ -28,9 +27,9 @@ from npuperf.job.pipeline import (
     split_waiting,
 )
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
-from npuperf.job.roots import WaitBlame, blame
+from npuperf.job.roots import blame
 from npuperf.model.job_result import Link
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
 from npuperf.model.thresholds import Thresholds
 
@@ -52,15 +51,11 @@ class JobStudy(Struct, frozen=True):
     waits: JobWaits
     waited: I64
     job: JobProgram
-    baseline: JobRun
     error: float
     usable: bool
     stages: PipelineStages
-    wide: Mask
     bubble: Bubble | None
     micro_batches: int | None
-    split: StageSplit | None
-    blame: WaitBlame
     links: tuple[Link, ...]
     causes: tuple[RootCause, ...]
     costs: tuple[PacketCost, ...]
@@ -91,7 +86,11 @@ def world_size(ranks: Sequence[RankSummary]) -> int | None:
 
 def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
     """Look at ranks of one job; None where fewer than two of them have operations in common."""
-    ranks = sorted(_numbered(ranks), key=lambda r: r.rank)
+    if any(r.rank >= 0 for r in ranks):
+        ranks = [r for r in ranks if r.rank >= 0]
+    else:  # no file names any: the devices of one machine are told apart by number
+        ranks = [replace(r, rank=r.device) for r in ranks]
+    ranks = sorted(ranks, key=lambda r: r.rank)
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
     ranks = _extended(_in_step(ranks))
@@ -128,15 +127,11 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
         waits=waits,
         waited=np.array([waits.wait[a:b].sum() for a, b in pairwise(matched.first.tolist())], np.int64),
         job=job,
-        baseline=baseline,
         error=error,
         usable=usable,
         stages=stages,
-        wide=wide,
         bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
         micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
-        split=split,
-        blame=blamed,
         links=tuple(links),
         causes=tuple(
             find_causes(
@@ -149,13 +144,6 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
         step_count=count,
         world=world,
     )
-
-
-def _numbered(ranks: Sequence[RankSummary]) -> list[RankSummary]:
-    """Return devices with a rank; where no file names any, the devices of one machine are told apart by number."""
-    if any(r.rank >= 0 for r in ranks):
-        return [r for r in ranks if r.rank >= 0]
-    return [replace(r, rank=r.device) for r in ranks]
 
 
 def _in_step(ranks: list[RankSummary]) -> list[RankSummary]:
