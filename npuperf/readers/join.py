@@ -22,32 +22,21 @@ def match(wanted: I64, table: I64) -> I64:
     """Return for each key its index in ``table`` (first of equals), -1 where absent."""
     if not len(table) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
-    if _alike(wanted, table):
-        return np.arange(len(table))
+    if len(wanted) == len(table) and wanted[-1] == table[-1] and (wanted == table).all():
+        ordered = np.sort(table)
+        if (ordered[1:] > ordered[:-1]).all():  # the same keys, each once, as what is written in pairs has
+            return np.arange(len(table))
     low, high = int(table.min()), int(table.max())
-    if high - low < _DENSE * len(table):
-        return _looked_up(wanted.astype(np.int64, copy=False), table, low, high)
+    if high - low < _DENSE * len(table):  # a place for each possible key, a last one for all others, and no search
+        small = len(table) <= np.iinfo(np.int32).max
+        rows = np.full(high - low + 2, -1, np.int32 if small else np.int64)
+        rows[(table - low)[::-1]] = np.arange(len(table))[::-1]  # of equals the last that is written stays
+        place = wanted.astype(np.int64, copy=False) - low
+        place[(wanted < low) | (wanted > high)] = high - low + 1
+        return rows.take(place).astype(np.int64, copy=False)
     ordered, order = _in_order(table)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return np.where(ordered[at] == wanted, at if order is None else order[at], -1)
-
-
-def _alike(wanted: I64, table: I64) -> bool:
-    """Tell whether both have the same keys at the same places, as what is written in pairs has; each of them once."""
-    if len(wanted) != len(table) or wanted[-1] != table[-1] or not (wanted == table).all():
-        return False
-    ordered = np.sort(table)
-    return bool((ordered[1:] > ordered[:-1]).all())
-
-
-def _looked_up(wanted: I64, table: I64, low: int, high: int) -> I64:
-    """Match keys that lie close together: a place for each possible one, a last one for all others, and no search."""
-    small = len(table) <= np.iinfo(np.int32).max
-    rows = np.full(high - low + 2, -1, np.int32 if small else np.int64)
-    rows[(table - low)[::-1]] = np.arange(len(table))[::-1]  # of equals the last that is written stays
-    place = wanted - low
-    place[(wanted < low) | (wanted > high)] = high - low + 1
-    return rows.take(place).astype(np.int64, copy=False)
 
 
 def _in_order(table: I64) -> tuple[I64, I64 | None]:
@@ -76,24 +65,19 @@ def pack(left: tuple[I64, ...], right: tuple[I64, ...]) -> tuple[I64, I64]:
         if not some:
             break
         low, high = min(int(x.min()) for x in some), max(int(x.max()) for x in some)
-        if reach * (high - low + 1) >= 1 << 62:  # far apart: number the distinct values first
-            wanted, table, _ = _numbered(wanted, table)
-            a, b, spread = _numbered(a, b)
-            low, reach = 0, len(wanted) + len(table)
-        else:
-            spread = high - low + 1
+        spread = high - low + 1
+        if reach * spread >= 1 << 62:  # far apart: number the distinct values first
+            _, codes = np.unique(np.concatenate([wanted, table]), return_inverse=True)
+            wanted, table = codes[: len(wanted)], codes[len(wanted) :]
+            values, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
+            a, b = codes[: len(a)], codes[len(a) :]
+            spread, low, reach = len(values), 0, len(wanted) + len(table)
         for keys, column in ((wanted, a), (table, b)):
             keys *= spread
             keys += column
             keys -= low
         reach *= spread
     return wanted, table
-
-
-def _numbered(left: I64, right: I64) -> tuple[I64, I64, int]:
-    """Number the different values of two columns in order, and return how many there are."""
-    values, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
-    return codes[: len(left)], codes[len(left) :], len(values)
 
 
 def shared_codes(left: Labels, right: Labels) -> tuple[I64, I64]:

@@ -11,11 +11,11 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
-from npuperf.base.messages import Message, chain, ns, say, say_n
+from npuperf.base.messages import chain, ns, say, say_n
 from npuperf.base.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.groups import distinct, sorted_rows
-from npuperf.model.labels import I64, OPERAND_COLUMNS, Mask, operand_labels
+from npuperf.model.labels import I64, OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
 from npuperf.readers.cells import FAR_OFF, far_off
 from npuperf.readers.find import Source
@@ -48,7 +48,15 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
             key = number if number >= 0 else source.device
             here = tasks.filter(device == number)
             parts.setdefault(key, []).append(here)
-            doubt = _doubt(here, wait[device == number], alone=len(source.kernels) == 1)
+            doubt = None  # why the table's gaps cannot be trusted
+            if len(here) >= 8 and (here.start % (10 * NS_PER_MS) == 0).all():
+                doubt = say(
+                    "all start times are multiples of 10 ms, as after a spreadsheet program has rounded them: idle "
+                    "time is unknown; use the file as it was exported"
+                )
+            elif len(source.kernels) == 1 and _rows_missing(here, wait[device == number]):  # no slice of a table
+                doubt = say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or "
+                            "cut file), so idle time is unknown; use the file as it was exported")  # fmt: skip
             if doubt:
                 excerpts.add(key)
                 log.warn(say("{path}: {doubt}", path=str(path), doubt=doubt))
@@ -125,19 +133,6 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
     return tasks, table.ints["device"][usable], table.times["wait"][usable]
 
 
-def _doubt(tasks: Tasks, wait: I64, *, alone: bool) -> Message | None:
-    """Say why a table's gaps cannot be trusted, if so. ``alone``: it is the whole table, not a slice of it."""
-    if len(tasks) >= 8 and (tasks.start % (10 * NS_PER_MS) == 0).all():
-        return say(
-            "all start times are multiples of 10 ms, as after a spreadsheet program has rounded them: idle time is "
-            "unknown; use the file as it was exported"
-        )
-    if alone and _rows_missing(tasks, wait):
-        return say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or cut file), "
-                   "so idle time is unknown; use the file as it was exported")  # fmt: skip
-    return None
-
-
 def _rows_missing(tasks: Tasks, wait: I64) -> bool:
     """Notice an excerpt: the exporter's Wait Time is the gap to the row before, of the whole table.
 
@@ -168,7 +163,10 @@ def merge(
     merged: dict[int | None, Tasks] = {}
     used = set()
     for number, rows in kernels.items():
-        name, seen = _same_device(number, timeline, alone=len(kernels) == 1)
+        name = number
+        if number not in timeline.devices and len(kernels) == len(timeline.devices) == 1:
+            (name,) = timeline.devices
+        seen = timeline.devices.get(name)
         used.add(name)
         if seen is None:
             log.warn(
@@ -182,14 +180,6 @@ def merge(
                      path=root, device=number))  # fmt: skip
         merged.setdefault(number, timeline.devices[number])
     return merged
-
-
-def _same_device(number: int | None, timeline: TraceTimeline, *, alone: bool) -> tuple[int | None, Tasks | None]:
-    if number in timeline.devices:
-        return number, timeline.devices[number]
-    if alone and len(timeline.devices) == 1:
-        return next(iter(timeline.devices.items()))
-    return number, None
 
 
 def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source: Source, log: ReadLog) -> Tasks:
@@ -223,7 +213,16 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
     if not lost:
         extra &= ~unlisted
         if unlisted.any():
-            log.warn(_left_out(seen, unlisted, source))
+            unlaunched = int(np.count_nonzero(unlisted & ~seen.launched))
+            why = say_n("{n} of them was launched before recording began",
+                        "{n} of them were launched before recording began", unlaunched)  # fmt: skip
+            what = say_n(
+                "{path}: {n} of {total} kernels of the timeline is not in {file}; it and its {time} are left out",
+                "{path}: {n} of {total} kernels of the timeline are not in {file}; they and their {time} are left out",
+                int(np.count_nonzero(unlisted)), path=str(source.root), file=source.kernels[0].name,
+                total=int(np.count_nonzero(seen.work == Work.COMPUTE)),
+                time=ns(int((seen.end - seen.start)[unlisted].sum())))  # fmt: skip
+            log.warn(chain(what, why if unlaunched else None))
     elif unlisted.any():
         log.warn(say_n("{path}: {n} kernel missing in the table was taken from the timeline; it is counted in "
 "the step of the kernel before it, which may be the wrong step",
@@ -232,19 +231,6 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
                        int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
     both = Tasks.concat([rows, _with_steps(seen.filter(extra), rows, timeline)])
     return both.with_columns(core=both.core.compact())
-
-
-def _left_out(seen: Tasks, unlisted: Mask, source: Source) -> Message:
-    """Say which kernels only the timeline has, where nothing of the table was lost on the way here."""
-    unlaunched = int(np.count_nonzero(unlisted & ~seen.launched))
-    why = say_n("{n} of them was launched before recording began", "{n} of them were launched before recording began",
-                unlaunched)  # fmt: skip
-    what = say_n("{path}: {n} of {total} kernels of the timeline is not in {file}; it and its {time} are left out",
-                 "{path}: {n} of {total} kernels of the timeline are not in {file}; they and their {time} are left out",
-                 int(np.count_nonzero(unlisted)), path=str(source.root), file=source.kernels[0].name,
-                 total=int(np.count_nonzero(seen.work == Work.COMPUTE)),
-                 time=ns(int((seen.end - seen.start)[unlisted].sum())))  # fmt: skip
-    return chain(what, why if unlaunched else None)
 
 
 def _with_steps(extra: Tasks, rows: Tasks, timeline: TraceTimeline) -> Tasks:

@@ -6,7 +6,6 @@ Two dialects: Ascend (trace_view.json, msprof*.json) and Kineto (GPU or CPU runs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -21,12 +20,12 @@ from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
-from npuperf.model.labels import I64, U8, Labels, Mask
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.cells import integer
 from npuperf.readers.comm_groups import GroupBook, header_groups, named_operations
 from npuperf.readers.join import Queue, behind_launches, carrying, enclosing, match, match_keys, pick, user_frames
-from npuperf.readers.trace import Links, Slices, Trace
+from npuperf.readers.trace import Slices, Trace
 
 # -- Who wrote a trace: told by what only that profiler writes, never by what is missing.
 
@@ -51,11 +50,12 @@ def dialect_of(trace: Trace, paths: tuple[Path, ...] = ()) -> Dialect:
     """
     if trace.pids(*NPU_PROCESSES):
         return "ascend"
-    path = str(paths[0]) if paths else "trace"
-    if _is_cut_from_an_npu(trace):
+    path, used = str(paths[0]) if paths else "trace", trace.slices.cat.names
+    told = not (_NPU_ARROWS.isdisjoint(trace.flows.links) and _NPU_EVENTS.isdisjoint(used))
+    if told or trace.slices.task_type.known().any():
         what = say("{path}: the trace is cut off before it names its processes, so its tasks cannot be told", path=path)
         raise InputError(what, hint=say("export the profile again"))
-    if _KINETO_HEADER & trace.header.keys() or any(_GPU_EVENTS.match(c) for c in _used(trace)):
+    if _KINETO_HEADER & trace.header.keys() or any(_GPU_EVENTS.match(c) for c in used):
         return "kineto"
     what = say(
         "{path}: neither a trace of the NPU's profilers nor of PyTorch's: it names no process of an NPU, and has no "
@@ -63,15 +63,6 @@ def dialect_of(trace: Trace, paths: tuple[Path, ...] = ()) -> Dialect:
         path=path,
     )
     raise InputError(what, hint=say("it may be cut off: export the profile again"))
-
-
-def _is_cut_from_an_npu(trace: Trace) -> bool:
-    arrows = any(name in _NPU_ARROWS for name in trace.flows.links)
-    return arrows or any(name in _NPU_EVENTS for name in _used(trace)) or bool(trace.slices.task_type.known().any())
-
-
-def _used(trace: Trace) -> tuple[str, ...]:
-    return trace.slices.cat.names
 
 
 # -- The clock of a device's cores, as counters tell it: a value holds until the next one.
@@ -203,8 +194,14 @@ def _ascend(trace: Trace) -> TraceTimeline:
     trace.flows = trace.flows.without("async_npu", "async_task_queue")
     # What the host did comes last, as it takes most memory.
     slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
-    host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, _device_pids(trace))))
-    return TraceTimeline(devices, host, host_steps, named=named, clock=_clock(trace))
+    of_devices = trace.pids("Ascend Hardware", "Communication", "HCCL", "Overlap Analysis")
+    of_devices += [pid for pid, label in trace.process_labels.items() if _LABEL.search(label)]
+    host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, of_devices)))
+    clock: dict[int | None, ClockRates] = {}
+    if trace.clock:
+        time, pid, mhz = np.array(trace.clock, np.int64).T
+        clock = {_device_of(trace, one): ClockRates.of(time[at], mhz[at]) for one, at in rows_of_each(pid)}
+    return TraceTimeline(devices, host, host_steps, named=named, clock=clock)
 
 
 def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | None, Tasks]:
@@ -218,39 +215,44 @@ def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | Non
     if not parts:
         return {}
     ends = np.cumsum([0, *(sum(map(len, own)) for own in parts.values())]).tolist()
-    numbers = [*parts]
-    rows = np.concatenate([_by_time(every, np.concatenate(parts.pop(number))) for number in numbers])
+    numbers, ordered = [*parts], []
+    for number in numbers:
+        rows = np.concatenate(parts.pop(number))
+        start = every.start[rows]
+        ordered.append(rows if in_order(start) else rows[sorted_rows(start, every.end[rows])])
+    rows = np.concatenate(ordered)
     communicates = np.zeros(len(every), np.bool_)
     communicates[collective] = True
     slices = every.take(rows)
     work = work_of_tasks(slices.task_type, slices.name)
     work[communicates[rows]] = Work.COMMUNICATION
-    del rows, pids, communicates
-    tasks = _ascend_tasks(trace, slices, work, ops)
+    del rows, pids, communicates, ordered, start
+    launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
+    trace.flows = trace.flows.without("HostToDevice")
+    # A timeline without any vector kernel gives the queue's types, where vector kernels are AI_CORE as well.
+    cores = [RUNTIME_CORES.get(n, n) for n in slices.task_type.names]
+    vague = {*VAGUE} if "AI_VECTOR_CORE" in cores else {*VAGUE, "AI_CORE"}
+    core = Labels.of([None if n in vague else n for n in cores]).take(slices.task_type.codes.astype(np.int64))
+    # What the task queue's consumer took out; arrows lead back to the calls that put it in.
+    taken = every.filter(_category(every, "dequeue"))
+    links = trace.flows.link("async_task_queue")
+    arrow = match_keys((taken.tid, taken.start), (links.to_tid, links.to_time))
+    queue = Queue(taken.tid, taken.start, taken.end, pick(links.from_tid, arrow), pick(links.from_time, arrow))
+    tasks = Tasks.build(
+        slices.start,
+        slices.end,
+        work,
+        stream=np.where(work == Work.COMMUNICATION, -1, slices.tid),
+        name=slices.name,
+        core=core,
+        copy=slices.operation,
+        moved=slices.moved,
+        launch_start=launch_start,
+        launch_end=launch_end,
+        launch_thread=launch_thread,
+        op=behind_launches(ops, queue, launch_thread, launch_start, _launching_ops(trace, slices, ops)),
+    )
     return {number: tasks.part(slice(*place)) for number, place in zip(numbers, pairwise(ends), strict=True)}
-
-
-def _by_time(slices: Slices, rows: I64) -> I64:
-    """Return the rows ordered by start, then end."""
-    start = slices.start[rows]
-    return rows if in_order(start) else rows[sorted_rows(start, slices.end[rows])]
-
-
-def _clock(trace: Trace) -> dict[int | None, ClockRates]:
-    """Return the AI Cores' clock of each device that has a track of it."""
-    if not trace.clock:
-        return {}
-    time, pid, mhz = np.array(trace.clock, np.int64).T
-    found = {}
-    for one, rows in rows_of_each(pid):
-        found[_device_of(trace, one)] = ClockRates.of(time[rows], mhz[rows])
-    return found
-
-
-def _device_pids(trace: Trace) -> list[int]:
-    """Return the processes that stand for a device rather than for threads of the host."""
-    labelled = [pid for pid, label in trace.process_labels.items() if _LABEL.search(label)]
-    return [*trace.pids("Ascend Hardware", "Communication", "HCCL", "Overlap Analysis"), *labelled]
 
 
 def _communication_ops(trace: Trace) -> I64:
@@ -262,38 +264,6 @@ def _communication_ops(trace: Trace) -> I64:
         return mine[slices.name.flag([n.startswith("hcom") for n in slices.name.names])[mine]]
     pid, tid = np.array(groups, np.int64).T
     return mine[match_keys((slices.pid[mine], slices.tid[mine]), (pid, tid)) >= 0]
-
-
-def _ascend_tasks(trace: Trace, slices: Slices, work: U8, ops: Spans) -> Tasks:
-    launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
-    trace.flows = trace.flows.without("HostToDevice")
-    is_comm = work == Work.COMMUNICATION
-    return Tasks.build(
-        slices.start,
-        slices.end,
-        work,
-        stream=np.where(is_comm, -1, slices.tid),
-        name=slices.name,
-        core=_cores(slices.task_type),
-        copy=slices.operation,
-        moved=slices.moved,
-        launch_start=launch_start,
-        launch_end=launch_end,
-        launch_thread=launch_thread,
-        op=behind_launches(ops, _queue(trace), launch_thread, launch_start, _launching_ops(trace, slices, ops)),
-    )
-
-
-def _cores(task_type: Labels) -> Labels:
-    """Return core types from task types.
-
-    A timeline without any vector kernel gives the queue's types, where vector kernels are AI_CORE as well:
-    there AI_CORE tells nothing.
-    """
-    names = [RUNTIME_CORES.get(n, n) for n in task_type.names]
-    vague = {*VAGUE} | (set() if "AI_VECTOR_CORE" in names else {"AI_CORE"})
-    tidy = Labels.of([None if n in vague else n for n in names])
-    return tidy.take(task_type.codes.astype(np.int64))
 
 
 def _ascend_launches(trace: Trace, tasks: Slices) -> tuple[I64, I64, I64]:
@@ -318,32 +288,25 @@ def _flown(trace: Trace, tasks: Slices, connected: I64, node: Slices) -> tuple[I
 
     Copies and events are not launched through nodes: the start of whichever call carries their connection id.
     """
-    links = trace.flows.link("HostToDevice")
+    every, links = trace.slices, trace.flows.link("HostToDevice")
     flow = match_keys((tasks.start, tasks.pid, tasks.tid), (links.to_time, links.to_pid, links.to_tid))
     alone = np.flatnonzero((flow < 0) & (connected >= 0))
-    flow[alone] = _shared(trace, links, connected[alone])
+    if len(alone) and len(links.to_time):  # of several tasks that are launched at once one has the flow
+        others = every.take(_rows_of(trace, distinct(links.to_pid).tolist()))
+        there = match_keys((links.to_time, links.to_pid, links.to_tid), (others.start, others.pid, others.tid))
+        ids = pick(others.connection, there)
+        flow[alone] = match(connected[alone], np.where(ids < 0, -2, ids))
     time, thread = pick(links.from_time, flow, NO_TIME), pick(links.from_tid, flow)
     call, known = np.full(len(flow), -1), np.flatnonzero(flow >= 0)
     call[known] = enclosing(thread[known], time[known], node.tid, node.start, node.end)
     missing = np.flatnonzero((connected >= 0) & (flow < 0))
     if len(missing):
-        every = trace.slices
         host = every.filter(_in(every.pid, trace.pids("CANN")) & (every.connection >= 0))
         carrier = carrying(connected[missing], host.start, host.connection)
         time[missing], thread[missing] = pick(host.start, carrier, NO_TIME), pick(host.tid, carrier)
     around = ((node.start, time), (node.end, time), (node.tid, thread))
     start, end, thread = (np.where(call >= 0, pick(own, call), other) for own, other in around)
     return start, end, thread
-
-
-def _shared(trace: Trace, links: Links, connection: I64) -> I64:
-    """Find the flow of another task with the same connection: of several that are launched at once one has the flow."""
-    if not len(connection) or not len(links.to_time):
-        return np.full(len(connection), -1, np.int64)
-    tasks = trace.slices.take(_rows_of(trace, distinct(links.to_pid).tolist()))
-    there = match_keys((links.to_time, links.to_pid, links.to_tid), (tasks.start, tasks.pid, tasks.tid))
-    ids = pick(tasks.connection, there)
-    return match(connection, np.where(ids < 0, -2, ids))
 
 
 def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
@@ -362,14 +325,6 @@ def _launching_ops(trace: Trace, tasks: Slices, ops: Spans) -> I64:
     return op
 
 
-def _queue(trace: Trace) -> Queue:
-    """Return what the task queue's consumer took out; arrows lead back to the calls that put it in."""
-    taken = trace.slices.filter(_category(trace.slices, "dequeue"))
-    links = trace.flows.link("async_task_queue")
-    arrow = match_keys((taken.tid, taken.start), (links.to_tid, links.to_time))
-    return Queue(taken.tid, taken.start, taken.end, pick(links.from_tid, arrow), pick(links.from_time, arrow))
-
-
 def _host_ops(trace: Trace, ops: Spans, stacks: Labels, events: Slices) -> HostOps:
     """Put together what the host did; ``events``: everything of its threads, ``stacks``: of the operators."""
     python = events.filter(_category(events, "python_function"))
@@ -379,11 +334,8 @@ def _host_ops(trace: Trace, ops: Spans, stacks: Labels, events: Slices) -> HostO
     arrows = Arrows.build(links.to_tid, links.to_time, links.from_tid, links.from_time)
     every = Spans(python.start, python.end, python.tid, names)
     frames = user_frames(_spans(ours.by_thread()), every, stacks)
-    return HostOps(ops, stacks, frames, arrows, _host_events(trace, events.afresh()))
-
-
-def _host_events(trace: Trace, events: Slices) -> Spans:
-    """Return all events of host threads. Garbage collection has a track of its own, but stops the main thread."""
+    # Garbage collection has a track of its own, but stops the main thread.
+    events = events.afresh()
     collector = _in(events.pid, trace.pids("Python GC"))
     steps = events.name.flag([bool(_STEP.match(n)) for n in events.name.names])
     thread = events.tid
@@ -392,8 +344,9 @@ def _host_events(trace: Trace, events: Slices) -> Spans:
     order = sorted_rows(thread, events.start, -events.afresh().end)
     events = events.take(order)  # of which columns are made anew: those in the old order may go
     thread = thread[order]
-    del order
-    return Spans(events.start, events.end, narrow(thread, SIGNED), events.name.compact().narrowed())
+    del order, collector, steps
+    done = Spans(events.start, events.end, narrow(thread, SIGNED), events.name.compact().narrowed())
+    return HostOps(ops, stacks, frames, arrows, done)
 
 
 def _spans(slices: Slices) -> Spans:
@@ -416,11 +369,24 @@ def _kineto(trace: Trace) -> TraceTimeline:
     runtime = slices.filter(is_runtime)
     of_host = is_runtime | _category(slices, "cpu_op", "user_annotation", "python_function")
     host = _host_ops(trace, _spans(ops), ops.stack, slices.filter(of_host))
+    collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
+    work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
+    work = np.where(_category(gpu, "gpu_memcpy", "gpu_memset"), Work.OTHER, work).astype(np.uint8)
+    op = np.full(len(gpu), -1, np.int64)
+    if (gpu.external != gpu.correlation).any():  # old traces put the correlation there, which is no op
+        op = np.where(gpu.external > 0, match(gpu.external, ops.external), -1)
+    soc = rank = None
+    match trace.header.get("deviceProperties"):
+        case [{"name": str(name)}, *_]:
+            soc = name
+    match trace.header.get("distributedInfo"):
+        case {"rank": int(number)} if integer(number) >= 0 and number is not True:
+            rank = int(number)
     launch = np.where(gpu.correlation > 0, match(gpu.correlation, runtime.correlation), -1)
     tasks = Tasks.build(
         gpu.start,
         gpu.end,
-        _kineto_work(gpu),
+        work,
         stream=np.where(gpu.stream >= 0, gpu.stream, gpu.tid),
         name=gpu.name,
         type=gpu.name,
@@ -428,7 +394,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
         launch_start=pick(runtime.start, launch, NO_TIME),
         launch_end=pick(runtime.end, launch, NO_TIME),
         launch_thread=pick(runtime.tid, launch),
-        op=_kineto_ops(gpu, ops),
+        op=op,
     )
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
     devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in distinct(numbers).tolist()}
@@ -436,36 +402,8 @@ def _kineto(trace: Trace) -> TraceTimeline:
         devices,
         host,
         _host_steps(slices),
-        soc=_gpu_name(trace.header),
-        rank=_rank(trace.header),
+        soc=soc,
+        rank=rank,
         kineto=True,
         book=header_groups(trace.header),
     )
-
-
-def _gpu_name(header: Mapping[str, object]) -> str | None:
-    match header.get("deviceProperties"):
-        case [{"name": str(name)}, *_]:
-            return name
-    return None
-
-
-def _rank(header: Mapping[str, object]) -> int | None:
-    match header.get("distributedInfo"):
-        case {"rank": int(rank)} if integer(rank) >= 0 and rank is not True:
-            return int(rank)
-    return None
-
-
-def _kineto_ops(gpu: Slices, ops: Slices) -> I64:
-    """Find the launching operator by external id; old traces put the correlation there, which is no op."""
-    if (gpu.external == gpu.correlation).all():
-        return np.full(len(gpu), -1, np.int64)
-    return np.where(gpu.external > 0, match(gpu.external, ops.external), -1)
-
-
-def _kineto_work(gpu: Slices) -> U8:
-    moves = _category(gpu, "gpu_memcpy", "gpu_memset")
-    collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
-    work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
-    return np.where(moves, Work.OTHER, work).astype(np.uint8)
