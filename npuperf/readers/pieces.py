@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -68,7 +68,11 @@ class Gunzip:
                 block = self._unpack.decompress(packed, size)
             except zlib.error as error:
                 self.damage = say("{error}", error=str(error))
-                return _up_to_damage(before, packed)
+                blocks = []
+                with contextlib.suppress(zlib.error):  # byte by byte nothing is lost that comes before a damaged one
+                    for i in range(len(packed)):
+                        blocks.append(before.decompress(packed[i : i + 1]))
+                return b"".join(blocks)
             if block:
                 return block
         return b""
@@ -88,25 +92,6 @@ class Ahead:
         if block:
             self._next = self._ahead()
         return block
-
-
-@contextlib.contextmanager
-def read_ahead(file: BinaryIO | Gunzip, size: int) -> Iterator[BinaryIO | Ahead]:
-    """Read blocks of ``size`` bytes of a packed file ahead; what is not packed is read when it is asked for."""
-    if not isinstance(file, Gunzip):
-        yield file
-        return
-    with ThreadPoolExecutor(1) as thread:
-        yield Ahead(file, thread, size)
-
-
-def _up_to_damage(unpack: Any, packed: bytes) -> bytes:
-    """Decompress byte by byte, to lose nothing that comes before a damaged one."""
-    blocks = []
-    with contextlib.suppress(zlib.error):
-        for i in range(len(packed)):
-            blocks.append(unpack.decompress(packed[i : i + 1]))
-    return b"".join(blocks)
 
 
 @contextlib.contextmanager
@@ -221,12 +206,21 @@ class FilePieces:
 
     def read(self, plain: PlainReader | None) -> Iterator[list[Event] | PlainEvents]:
         """Iterate; pieces without anything odd are read as columns by ``plain``, where there is one."""
-        with open_unpacked(self.path) as unpacked, read_ahead(unpacked, PIECE_BYTES) as file:
+        with open_unpacked(self.path) as unpacked, contextlib.ExitStack() as stack:
+            file: BinaryIO | Ahead
+            if isinstance(unpacked, Gunzip):
+                file = Ahead(unpacked, stack.enter_context(ThreadPoolExecutor(1)), PIECE_BYTES)
+            else:  # what is not packed is read when it is asked for
+                file = unpacked
             rest = self._start(file)
             events: list[Event] | PlainEvents
             while block := self._more(file, len(rest)):
                 buffer = rest + block
-                cut, events = self._plain_events(plain, buffer) or self._whole_events(buffer)
+                found = plain.read(buffer, self.any_times) if plain else None
+                if found is not None and not (found.closed and GAP.search(buffer, found.cut)):  # nothing stands behind the list
+                    cut, events = found.cut, found
+                else:
+                    cut, events = self._whole_events(buffer)
                 if cut < 0:  # no event ends here: a very large event, or damage
                     cut, events = len(buffer) - len(buffer.lstrip(_BETWEEN)), []
                     if len(buffer) - cut > _MOST_EVENT:
@@ -236,7 +230,12 @@ class FilePieces:
                 rest = buffer[cut:]
                 self._offset += cut
             yield self._last(rest)
-        self._tell_damaged()
+        for offset in self._damaged[:_TOLD]:
+            self.log.lose(self.path, 1, say("damaged event at byte {offset}", offset=offset))
+        others = self._damaged[_TOLD:]
+        if others:
+            reason = say("damaged events between byte {first} and {last}", first=others[0], last=others[-1])
+            self.log.lose(self.path, len(others), reason)
 
     def _without_end(self, file: BinaryIO | Ahead, buffer: bytes) -> tuple[int, list[Event], bytes]:
         """Return what a large buffer begins with, an event before blanks or before the list's end, and how to go on."""
@@ -276,11 +275,8 @@ class FilePieces:
             blocks.append(self._read(file))
         return b"".join(blocks)
 
-    def _block(self, file: BinaryIO | Ahead) -> bytes:
-        return file.read(PIECE_BYTES)
-
     def _read(self, file: BinaryIO | Ahead) -> bytes:
-        block = b"" if self._over else self._block(file)
+        block = b"" if self._over else file.read(PIECE_BYTES)
         if isinstance(file, Ahead):
             if not block and (damage := file.file.damage):
                 self.log.warn(say("{path}: the compressed file is damaged: {why}", path=self._name, why=damage))
@@ -306,17 +302,13 @@ class FilePieces:
             if read > _MOST_HEADER:
                 del blocks[:-1]
         if not found:
-            self._refuse(read if _endless(file, read) else 0)
+            what = say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name)
+            if _endless(file, read):
+                what = say("{path}: not a trace: no event in its first {size}", path=self._name, size=size(read))
+            raise InputError(what, hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"))
         whole = b"".join(blocks) if read <= _MOST_HEADER else b""  # of nothing nothing can be read, which is told
         self._keep_header(whole[: len(whole) - len(block) + found.start()] + b'"":0}')
         return block[found.end() :]
-
-    def _refuse(self, read: int) -> NoReturn:
-        """Raise InputError for a file without a first event; ``read``: the bytes after which it was given up, if so."""
-        what = say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name)
-        if read:
-            what = say("{path}: not a trace: no event in its first {size}", path=self._name, size=size(read))
-        raise InputError(what, hint=say("give a trace_view.json, msprof*.json or a PyTorch trace"))
 
     def _keep_header(self, text: bytes) -> None:
         """Keep what stands beside the events, as an object; what cannot be read is told."""
@@ -327,13 +319,6 @@ class FilePieces:
                               path=self._name))  # fmt: skip
             return
         self.header |= {k: v for k, v in value.items() if k}
-
-    def _plain_events(self, plain: PlainReader | None, buffer: bytes) -> tuple[int, PlainEvents] | None:
-        """Read all events that another one follows, if all is plain; return where the next one starts."""
-        found = plain.read(buffer, self.any_times) if plain else None
-        if found is None or (found.closed and GAP.search(buffer, found.cut)):  # something stands behind the list
-            return None
-        return found.cut, found
 
     def _whole_events(self, buffer: bytes) -> tuple[int, list[Event]]:
         """Decode all events that end in ``buffer``; return where the next one starts."""
@@ -363,21 +348,15 @@ class FilePieces:
             self.any_times = True
         except DAMAGED:
             pass
-        return self._forgiving(text)
+        with contextlib.suppress(*DAMAGED):
+            return self._decode(text)
+        plain, changed = _NAN.subn(rb"\1null", text)  # numbers that JSON does not have
+        with contextlib.suppress(*DAMAGED):
+            return self._decode(plain) if changed else None
+        return None
 
     def _decode(self, text: bytes) -> list[Event]:
         return decoded(text, self.any_times)
-
-    def _forgiving(self, text: bytes) -> list[Event] | None:
-        """Decode with any kind of time, and numbers that JSON does not have."""
-        try:
-            return self._decode(text)
-        except DAMAGED:
-            plain, changed = _NAN.subn(rb"\1null", text)
-        try:
-            return self._decode(plain) if changed else None
-        except DAMAGED:
-            return None
 
     def _salvage_all(self, body: bytes) -> list[Event]:
         """Salvage a piece with the decoder that takes any kind of time, so that all its events are of one kind."""
@@ -392,29 +371,16 @@ class FilePieces:
         events = self._try(body)
         if events is not None:
             return events
-        gap = _middle_gap(body)
-        if gap is None:
-            return self._lone(body, offset)
-        brace, after = gap
-        return self._salvage(body[: brace + 1], offset) + self._salvage(body[after:], offset + after)
-
-    def _lone(self, body: bytes, offset: int) -> list[Event]:
-        """Decode a single event, which the closing bracket of the list may follow; else count it as lost."""
+        found = GAP.search(body, len(body) // 2)
+        gap = (found.start(), found.end() - 1) if found else _last_gap(body, len(body))
+        if gap is not None:
+            brace, after = gap
+            return self._salvage(body[: brace + 1], offset) + self._salvage(body[after:], offset + after)
+        # A single event, which the closing bracket of the list may follow.
         events = self._try(body[: body.rfind(b"}", 0, body.rfind(b"]") + 1) + 1]) if b"]" in body else None
-        if events:
-            return events
-        if body.strip(b" \t\r\n,[]}"):
+        if not events and body.strip(b" \t\r\n,[]}"):
             self._damaged.append(offset)
-        return []
-
-    def _tell_damaged(self) -> None:
-        """Report the damaged events: the first few one by one, the rest counted."""
-        for offset in self._damaged[:_TOLD]:
-            self.log.lose(self.path, 1, say("damaged event at byte {offset}", offset=offset))
-        others = self._damaged[_TOLD:]
-        if others:
-            reason = say("damaged events between byte {first} and {last}", first=others[0], last=others[-1])
-            self.log.lose(self.path, len(others), reason)
+        return events or []
 
     def _last(self, rest: bytes) -> list[Event]:
         """Decode the tail, with or without its closing bracket and the keys behind it."""
@@ -443,7 +409,11 @@ class FilePieces:
                 break
             events = self._try(body[: cut[0] + 1])
             if events is not None:
-                if self._goes_on(body[cut[1] :]):  # one is damaged, and sound ones stand behind it
+                rest, before = body[cut[1] :], self.any_times
+                behind = map(self._try, _first_objects(rest))
+                goes_on = any(event.ph for found in behind for event in found or ())
+                self.any_times = before
+                if goes_on:  # one is damaged, and sound ones stand behind it, and not just objects inside of it
                     break
                 where = self._offset + cut[1]
                 self.log.lose(
@@ -452,16 +422,6 @@ class FilePieces:
                 return events
             cut = _last_gap(body, cut[0])
         return self._salvage_all(body)
-
-    def _goes_on(self, rest: bytes) -> bool:
-        """Tell whether events stand behind the first one of a few, and not just objects inside of it."""
-        before = self.any_times
-        try:
-            behind = (rest[gap.end() - 1 :] for gap in GAP.finditer(rest))
-            events = (self._try(_first_object(text)) for text in behind)
-            return any(event.ph for found in events for event in found or ())
-        finally:
-            self.any_times = before
 
 
 def _endless(file: BinaryIO | Ahead, read: int) -> bool:
@@ -495,30 +455,20 @@ def _gap_by_steps(buffer: bytes) -> tuple[int, int] | None:
                 return (found or (-1, -1)) if behind in (b"", b",") or behind.startswith(b"]") else None
             found, at = (end - 1, gap.end() - 1), gap.end() - 1
     except (ValueError, RecursionError):
-        return found if _goes_beyond(buffer[at:]) else None
+        try:
+            msgspec.json.decode(buffer[at:])
+        except DAMAGED as error:
+            return found if "truncated" in str(error) else None  # it is JSON as far as it goes
+        return found
 
 
-def _goes_beyond(text: bytes) -> bool:
-    """Tell whether a text is JSON as far as it goes."""
-    try:
-        msgspec.json.decode(text)
-    except DAMAGED as error:
-        return "truncated" in str(error)
-    return True
-
-
-def _middle_gap(body: bytes) -> tuple[int, int] | None:
-    """Find the ``}, {`` nearest behind the middle, else before it."""
-    found = GAP.search(body, len(body) // 2)
-    if found is None:
-        return _last_gap(body, len(body))
-    return found.start(), found.end() - 1
-
-
-def _first_object(body: bytes) -> bytes:
-    """Return what begins with an object up to its end: that before the next object, else the last brace."""
-    gap = GAP.search(body)
-    return body[: gap.start() + 1 if gap else body.rfind(b"}", 0, body.rfind(b"]") + 1 or len(body)) + 1]
+def _first_objects(rest: bytes) -> Iterator[bytes]:
+    """Yield the objects behind the first one, each up to where the next begins, the last to the last brace."""
+    for gap in GAP.finditer(rest):
+        body = rest[gap.end() - 1 :]
+        following = GAP.search(body)
+        end = following.start() if following else body.rfind(b"}", 0, body.rfind(b"]") + 1 or len(body))
+        yield body[: end + 1]
 
 
 def _closing_brackets(body: bytes) -> Iterator[int]:
