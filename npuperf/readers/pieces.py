@@ -217,7 +217,9 @@ class FilePieces:
             while block := self._more(file, len(rest)):
                 buffer = rest + block
                 found = plain.read(buffer, self.any_times) if plain else None
-                if found is not None and not (found.closed and GAP.search(buffer, found.cut)):  # nothing stands behind the list
+                if found is not None and not (
+                    found.closed and GAP.search(buffer, found.cut)
+                ):  # nothing stands behind the list
                     cut, events = found.cut, found
                 else:
                     cut, events = self._whole_events(buffer)

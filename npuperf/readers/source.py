@@ -37,9 +37,9 @@ from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.pieces import Event, FilePieces, Scalar
+from npuperf.readers.plain_events import Words, integers
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
 from npuperf.readers.trace import base_ns, no_gc, read_trace
-from npuperf.readers.trace_columns import Words, integers
 
 # -- What went into torch operators: shapes and dtypes, which only traces without device tasks are asked for.
 #

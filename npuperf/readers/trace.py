@@ -20,9 +20,9 @@ from npuperf.readers.cells import FAR_OFF, LATEST_NS, far_off, integer, nanoseco
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent, decoded
-from npuperf.readers.plain_events import PlainEvents, plain_reader
-from npuperf.readers.trace_columns import (
+from npuperf.readers.plain_events import (
     PiecedColumns,
+    PlainEvents,
     Verdicts,
     Words,
     durations,
@@ -30,6 +30,7 @@ from npuperf.readers.trace_columns import (
     integers,
     is_nothing,
     number_ids,
+    plain_reader,
 )
 
 SLICE_INTS: Final = (
@@ -117,8 +118,7 @@ class Flows(Struct, frozen=True):
 
     def link(self, category: str) -> Links:
         """Return the arrows of a category: a row per finish whose start was recorded; they may share a start."""
-        links = self.links.get(category)
-        return links or Links(*[np.empty(0, np.int64)] * 5)
+        return self.links.get(category) or Links(*[np.empty(0, np.int64)] * 5)
 
     def without(self, *categories: str) -> Flows:
         """Return the arrows of all other categories."""
@@ -232,7 +232,11 @@ class _Gatherer:
         self._meta: dict[tuple[object, ...], Event] = {}
         self._clock: list[tuple[int, int, int]] = []
         self._python = Verdicts(self.words["cat"], lambda name: name == "python_function")
-        self._telling = Verdicts(self.words["name"], _is_telling)
+        #: Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks.
+        self._telling = Verdicts(
+            self.words["name"],
+            lambda name: is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python",
+        )
         self._copies = Verdicts(self.words["name"], lambda name: "MEMCPY" in name)
 
     def add(self, events: list[Event] | PlainEvents) -> int:
@@ -311,7 +315,20 @@ class _Gatherer:
     def trace(self, header: dict[str, Any]) -> Trace:
         """Put together what was gathered; afterwards it is gone from here."""
         base = base_ns(header)
-        flows = self._matched(base)  # first: what they leave is less than what they are
+        flows = Flows()  # first: what they leave is less than what they are
+        category = self.flows.pop("arrow")
+        if len(category):
+            ends = {name: self.flows.pop(name) for name in ("pid", "tid", "time")}
+            start = self.flows.pop("start")
+            ends["time"] = ends["time"] + base if base else ends["time"]
+            ends["id_"] = number_ids(self.flows.pop("id"))
+            links = {}
+            for code, name in enumerate(self.words["arrow"].names):
+                mine = category == code
+                links[name] = Links.matched(np.flatnonzero(mine & start), np.flatnonzero(mine & ~start), **ends)
+            flows = Flows(links, len(category))
+            del ends, start
+        del category
         columns: dict[str, Any] = {name: self.slices.pop(name) for name in SLICE_INTS}
         columns |= {name: columns[name] + base for name in ("start", "end") if base}
         columns |= {name: self.words[name].labels(self.slices.pop(name)).narrowed() for name in SLICE_TEXTS}
@@ -329,22 +346,3 @@ class _Gatherer:
             elif event.name == "thread_name" and args.label is not None:
                 trace.threads[pid, tid] = str(args.label)
         return trace
-
-    def _matched(self, base: int) -> Flows:
-        category = self.flows.pop("arrow")
-        if not len(category):
-            return Flows()
-        columns = {name: self.flows.pop(name) for name in ("pid", "tid", "time")}
-        start = self.flows.pop("start")
-        columns["time"] = columns["time"] + base if base else columns["time"]
-        columns["id_"] = number_ids(self.flows.pop("id"))
-        links = {}
-        for code, name in enumerate(self.words["arrow"].names):
-            mine = category == code
-            links[name] = Links.matched(np.flatnonzero(mine & start), np.flatnonzero(mine & ~start), **columns)
-        return Flows(links, len(category))
-
-
-def _is_telling(name: str) -> bool:
-    """Tell Python functions worth keeping, of the user or telling a cause; the rest are most of a trace with stacks."""
-    return is_user_frame(name) or name.startswith("nn.Module") or frame_cause(name) != "python"

@@ -29,9 +29,8 @@ from ways import decoded_only, told
 
 from npuperf.readers import pieces, plain_events
 from npuperf.readers.pieces import Event, decoded
-from npuperf.readers.plain_events import PlainEvents, PlainReader
+from npuperf.readers.plain_events import PlainEvents, PlainReader, Words, durations
 from npuperf.readers.trace import SLICE_TEXTS
-from npuperf.readers.trace_columns import Words, durations
 
 SOURCE = Path(plain_events.__file__).with_name("plain_events.c")
 COMPILER = shlex.split(os.environ.get("CC", "cc"))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuperf.readers import trace_columns
-from npuperf.readers.trace_columns import (
+from npuperf.readers import plain_events
+from npuperf.readers.plain_events import (
     PiecedColumns,
     Verdicts,
     Words,
@@ -68,7 +68,7 @@ def test_ids_are_equal_where_they_were() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_columns_in_pieces_are_the_same_as_at_once(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     source = random.Random(seed)
-    monkeypatch.setattr(trace_columns, "_BLOCK_BYTES", source.choice([8, 100, 1_000]))
+    monkeypatch.setattr(plain_events, "_BLOCK_BYTES", source.choice([8, 100, 1_000]))
     columns = PiecedColumns()
     expected: dict[str, list[int]] = {"a": [], "b": [], "c": []}
     reused = np.empty(12, np.int64)
