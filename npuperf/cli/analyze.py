@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -17,9 +17,8 @@ from npuperf.cli.recipes import chosen, effect
 from npuperf.cli.streams import reading, tell
 
 if TYPE_CHECKING:
+    from npuperf.against.run import Show
     from npuperf.analyze.request import AnalyzeRequest
-    from npuperf.analyze.run import Analysis
-    from npuperf.cli.output import Pictures
     from npuperf.device.expect import Expectation
     from npuperf.model.chip import Cores
     from npuperf.model.result import Result
@@ -42,7 +41,7 @@ def run_chosen(ctx: typer.Context, name: str) -> Path:
     return latest
 
 
-def tell_broken_off(path: Path) -> None:
+def _tell_broken_off(path: Path) -> None:
     """Say of a run directory that was left in the middle of something what may be missing in it."""
     from npuperf.base.files import MANIFEST, is_file
 
@@ -123,40 +122,18 @@ def _kept(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _analyze(ctx: typer.Context) -> None:
     """Build the request, run, show, leave."""
-    from npuperf.cli.output import Output, Pages, leave, pictures_of
+    from npuperf.cli.output import Output, leave
     from npuperf.model.result import Result
-    from npuperf.show.formats import render
 
     path = run_chosen(ctx, "path")
     if ctx.params["clear_cache"]:
         _clear(path)
-    out, pages = Output.of(ctx.params), Pages.of(ctx.params)
-    out.check(Result)
-    pages.check({"-o": out.output, "--junit": ctx.params["junit"], "--lock": ctx.params["lock"]})
-    from npuperf.base.loading import loading
-
+    out = Output.of(ctx.params)
+    out.check(Result, {"--junit": ctx.params["junit"], "--lock": ctx.params["lock"]})
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
-    with loading():
-        request = _request(ctx)
-        from npuperf.against.run import run
-        from npuperf.analyze.run import Observer
-        from npuperf.base.memory import be_alone
-
-    be_alone()
-
-    def show(result: Result, analysis: Analysis, old: Analysis | None) -> None:
-        pictures: Pictures = ((), ())
-        if request.html is not None or request.format == "html":
-            pictures = pictures_of(analysis, result), pictures_of(old, old.result) if old and old.result else ()
-        out.show(result, pictures)
-        pages.write(result, *pictures)
-        pages.write_traces(analysis, result)
-
-    recalled = tell_recalled if ctx.params["debug"] else lambda _: None
-    observer = Observer(tell, tell_broken_off, recalled, loading, reading)
-    leave(run(request, None, observer, show=show, render=render))
+    leave(analyzed(lambda: _request(ctx), show=out.show, debug=ctx.params["debug"]))
 
 
 VERB: Final = Verb(
@@ -173,27 +150,33 @@ VERB: Final = Verb(
 )
 
 
-def analyze_and_keep(path: Path, recording: Recording | None = None) -> Result:
-    """Analyze as without any option, with a progress bar, and keep the document in the run directory, if it is one."""
+def analyzed(
+    request: Callable[[], AnalyzeRequest],
+    recording: Recording | None = None,
+    *,
+    show: Show,
+    debug: bool = False,
+) -> Result:
+    """Analyze, with a progress bar, and keep what is asked for, and the document in the run directory, if it is one.
+
+    ``request`` is made while modules are loaded.
+    """
+    from npuperf.base.files import shown
     from npuperf.base.loading import loading
 
     with loading():
+        asked = request()
         from npuperf.against.run import run
-        from npuperf.analyze.request import AnalyzeRequest
         from npuperf.analyze.run import Observer
         from npuperf.base.memory import be_alone
     from npuperf.show.formats import render
 
+    def recalled(path: Path) -> None:
+        if debug:
+            tell(say("{path}: the result is from the cache (--no-cache analyzes anew)", path=shown(path)))
+
     be_alone()
-    request = AnalyzeRequest(path=path, no_cache=True)
-    return run(request, recording, Observer(tell, loading=loading, reading=reading), render=render)
-
-
-def tell_recalled(path: Path) -> None:
-    """Say that nothing was worked out."""
-    from npuperf.base.files import shown
-
-    tell(say("{path}: the result is from the cache (--no-cache analyzes anew)", path=shown(path)))
+    return run(asked, recording, Observer(tell, _tell_broken_off, recalled, loading, reading), show=show, render=render)
 
 
 def _clear(path: Path) -> NoReturn:

@@ -98,11 +98,12 @@ def _profile(ctx: typer.Context) -> None:
 
 def _analyze(path: Path, recording: Recording | None) -> None:
     """Analyze as without any option, and print the screen; what was read to prove the run is not read again."""
-    from npuperf.cli.analyze import analyze_and_keep
+    from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.cli.analyze import analyzed
     from npuperf.cli.output import Output
 
     shared = recording if recording is not None and recording.path == path else None
-    Output().show(analyze_and_keep(path, shared))
+    analyzed(lambda: AnalyzeRequest(path=path, no_cache=True), shared, show=lambda result, *_: Output().show(result))
 
 
 VERB: Final = Verb(

@@ -50,7 +50,8 @@ def chosen(ctx: typer.Context) -> Recipe | None:
 
 def effect(ctx: typer.Context, recipe: Recipe) -> Message:
     """Say in one line what a recipe changes, and that checks which it does not name are not made."""
-    given = [p for p in ctx.command.params if _from_recipe(ctx, str(p.name))]
+    sources = {p.name: ctx.get_parameter_source(str(p.name)) for p in ctx.command.params}
+    given = [p for p in ctx.command.params if (source := sources[p.name]) and source.name == "DEFAULT_MAP"]
     options = series(_as_typed(p, ctx.params[str(p.name)]) for p in given)
     changes = say("{options}", options=options) if given else say("changes no option of this command")
     checks = limits = None
@@ -62,11 +63,6 @@ def effect(ctx: typer.Context, recipe: Recipe) -> Message:
         made, all_ = len(recipe.rules), len(rule_names())
         checks = say_n("{n} of {all} checks is run", "{n} of {all} checks are run", made, all=all_)
     return say("recipe {name}: {changes}", name=recipe.name, changes=chain(changes, limits, checks))
-
-
-def _from_recipe(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def _as_typed(declared: Any, value: Any) -> str:
@@ -92,7 +88,8 @@ def apply(ctx: typer.Context, name: str | None) -> str | None:
     wanted = {**(recipe.get("output") or {} if section != "profile" else {}), **(recipe.get(section) or {})}
     options = _options_of(ctx, section)
     if "gates" in recipe and section == "analyze":
-        wanted["gates"] = [*_several(wanted.get("gates")), str(path)]
+        others = wanted.get("gates")
+        wanted["gates"] = [*(others if isinstance(others, list) else [] if others is None else [others]), str(path)]
     # An output option that this command does not have is for the others.
     known = {key: value for key, value in wanted.items() if key in options}
     where = _within(say("{path}", path=str(path)), section)
@@ -125,7 +122,13 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
         _known(_within(where, section), _mapping(where, recipe, section), _options_of(ctx, section))
     _known(_within(where, "output"), _mapping(where, recipe, "output"), _OUTPUT)
     if "gates" in recipe:
-        _check_gates(path, recipe)
+        from npuperf.against.gates import gates_in, parse_gate
+        from npuperf.against.metrics import register_all
+        from npuperf.model.result import Result
+
+        register_all()
+        for gate in gates_in(path, recipe.get("gates")):
+            parse_gate(gate, Result)
     if not (recipe.keys() & {"rules", "thresholds"}):
         return
     from npuperf.advise import load_thresholds, rule_names
@@ -140,23 +143,6 @@ def _check(ctx: typer.Context, path: Path, recipe: Mapping[str, Any]) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
             what = say("{where}: thresholds: {key}: {value} is not a number", where=where, key=key, value=repr(value))
             raise UsageError(what)
-
-
-def _check_gates(path: Path, recipe: Mapping[str, Any]) -> None:
-    from npuperf.against.gates import gates_in, parse_gate
-    from npuperf.against.metrics import register_all
-    from npuperf.model.result import Result
-
-    register_all()
-    for gate in gates_in(path, recipe.get("gates")):
-        parse_gate(gate, Result)
-
-
-def _several(value: Any) -> list[Any]:
-    """Return what a recipe has of an option that can be given several times."""
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def _within(where: Message, section: str) -> Message:
@@ -196,15 +182,6 @@ def _options_of(ctx: typer.Context, section: str) -> dict[str, Any]:
     return options
 
 
-def _is_single(value: Any) -> bool:
-    return value is not None and not isinstance(value, dict | list | set | bytes)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-
-
 def _converted(ctx: typer.Context, where: Message, key: str, declared: Any, value: Any) -> Any:
     """Return a value as the command line takes it. Raises UsageError where it would not."""
     if declared.is_flag and not isinstance(value, bool):
@@ -212,9 +189,10 @@ def _converted(ctx: typer.Context, where: Message, key: str, declared: Any, valu
         raise UsageError(what)
     if declared.multiple and not isinstance(value, list):
         value = [value]
-    if not declared.is_flag and not all(map(_is_single, value if declared.multiple else [value])):
-        what = say("{where}: {key}: {value} is not a single value", where=where, key=key, value=_short(value))
-        raise UsageError(what)
+    singles = value if declared.multiple else [value]
+    if not declared.is_flag and any(one is None or isinstance(one, dict | list | set | bytes) for one in singles):
+        shown = repr(value) if len(repr(value)) <= _SHOWN else repr(value)[:_SHOWN] + "…"
+        raise UsageError(say("{where}: {key}: {value} is not a single value", where=where, key=key, value=shown))
     if f"--{key}" in declared.secondary_opts:
         value = not value
     if not declared.is_flag:

@@ -44,15 +44,14 @@ def _options() -> list[type]:
 def _tune(ctx: typer.Context) -> None:
     """Build the request, run, show, leave."""
     from npuperf.base.files import write_atomically
-    from npuperf.cli.output import Output, Pages, leave
+    from npuperf.cli.output import Output, leave
     from npuperf.model.tuning import Tuning
     from npuperf.show.formats import render
     from npuperf.tune.request import TuneRequest
     from npuperf.tune.run import run
 
-    out, pages = Output.of(ctx.params, full=False), Pages(ctx.params["html"], force=ctx.params["force"])
+    out = Output.of(ctx.params, full=False, trace=None, trace_full=None)
     out.check(Tuning)
-    pages.check({"-o": out.output})
     run_chosen(ctx, "run")
     by_recipe = frozenset(name for name in ctx.params if given(ctx, name) and not typed(ctx, name))
     request = request_of(ctx, TuneRequest, top_given=given(ctx, "top"), by_recipe=by_recipe)
@@ -64,7 +63,6 @@ def _tune(ctx: typer.Context) -> None:
     with rewriting() as progress:
         document = run(request, os.environ, tell=tell, progress=progress, keep_document=keep, ask=_ask)
     out.show(document)
-    pages.write(document)
     leave(document)
 
 
