@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 
 from npuperf.advise import advise_job, without_alone
@@ -15,14 +14,13 @@ from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
-from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import describe_job, narrow, per_step
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import answers, keep_pace, may_bring_nothing, predict
-from npuperf.job.match import ExposedSplit, split_exposed
+from npuperf.job.match import split_exposed
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import Labels
 from npuperf.model.parts import Part, PartSum
 from npuperf.model.result import Bound, Device, Elasticity, Partition, Verdict, WhatIf
 from npuperf.model.thresholds import Thresholds
@@ -50,53 +48,39 @@ def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: 
     Counted are the operations that begin in the windows: all may wait, and each is transfer or cannot be split. What no
     operation covers is unknown and of no group, and so are windows in which operations tell more than tasks do.
     """
-    mine = slice(*study.matched.first[place : place + 2].tolist())
-    keys = _keys(study, mine)
+    matched, whole = study.matched, study.ranks[place]
+    mine = slice(*matched.first[place : place + 2].tolist())
+    # Of what kind the group of each operation is; else its size, where files tell it, or the collective.
+    names = [group_kind(group.kind, () if group.inferred else group.ranks) for group in matched.groups]
+    types = Labels(matched.type[mine].astype(np.int32), matched.types)
+    keys = Labels.of(names).take(np.append(np.arange(len(names)), -1)[matched.group[mine]]).fill(types).compact()
     kinds = [(None, ~keys.known()), *((name, keys.codes == code) for code, name in enumerate(keys.names))]
-    splits = [_exposed_kinds_split(study, place, those, windows) for _, those in kinds]
+    splits = []
+    for _, those in kinds:
+        rows = those[whole.exposed_op]
+        some = replace(
+            whole,
+            exposed_op=whole.exposed_op[rows],
+            exposed_start=whole.exposed_start[rows],
+            exposed_end=whole.exposed_end[rows],
+        )
+        splits.append(split_exposed(some, matched, study.waits, place, windows.start, windows.end))
     told = sum((split.transfer + split.wait for split in splits), np.zeros(len(windows), np.int64))
     usable = told <= np.array(exposed, np.int64)
     rest = sum(exposed) - int(told[usable].sum())
     unknown = [int(split.unknown[usable].sum()) for split in splits]
     if sum(unknown) > rest:
         unknown = [0] * len(splits)
-    begun, known = _begun(study.ranks[place], windows), study.waits.known[mine]
+    # Without kernels windows have no place in time, so that all operations count.
+    start, known = whole.operations.start, study.waits.known[mine]
+    begun = places_of(start, windows) >= 0 if whole.span_ns is None else np.ones(len(start), np.bool_)
     found = [PartSum(part="comm_unknown", key=None, ns=rest - sum(unknown), count=0)]
     for (key, those), split, untold in zip(kinds, splits, unknown, strict=True):
         times = int(split.transfer[usable].sum()), int(split.wait[usable].sum()), untold
         counts = (int(np.count_nonzero(begun & those & chosen)) for chosen in (known, begun, ~known))
-        rows = zip(_PARTS, times, counts, strict=True)
-        found += [PartSum(part=part, key=key, ns=ns, count=count) for part, ns, count in rows]
+        rows_of_key = zip(_PARTS, times, counts, strict=True)
+        found += [PartSum(part=part, key=key, ns=ns, count=count) for part, ns, count in rows_of_key]
     return tuple(part for part in found if part.ns or part.count)
-
-
-def _keys(study: JobStudy, mine: slice) -> Labels:
-    """Return of what kind the group of each operation is; else its size, where files tell it, or the collective."""
-    matched = study.matched
-    names = [group_kind(group.kind, () if group.inferred else group.ranks) for group in matched.groups]
-    types = Labels(matched.type[mine].astype(np.int32), matched.types)
-    return Labels.of(names).take(np.append(np.arange(len(names)), -1)[matched.group[mine]]).fill(types).compact()
-
-
-def _exposed_kinds_split(study: JobStudy, place: int, mine: Mask, windows: Intervals) -> ExposedSplit:
-    """Split the exposed communication of some of a rank's operations."""
-    whole = study.ranks[place]
-    rows = mine[whole.exposed_op]
-    some = replace(
-        whole,
-        exposed_op=whole.exposed_op[rows],
-        exposed_start=whole.exposed_start[rows],
-        exposed_end=whole.exposed_end[rows],
-    )
-    return split_exposed(some, study.matched, study.waits, place, windows.start, windows.end)
-
-
-def _begun(summary: RankSummary, windows: Intervals) -> Mask:
-    """Tell which operations begin in a window; without kernels windows have no place in time, so all count."""
-    start = summary.operations.start
-    if summary.span_ns is not None:
-        return np.ones(len(start), np.bool_)
-    return places_of(start, windows) >= 0
 
 
 #: What every report of a job shows.
@@ -151,42 +135,34 @@ def _with_exposed(study: JobStudy, device: Device) -> Device:
     place = place_of(study, device)
     if place < 0 or not study.ranks[place].exposed_known:
         return device
-    origin = device.origin_ns or study.ranks[place].begin
+    begun = study.ranks[place].begin
+    origin = device.origin_ns or begun
 
     def split(parts: list[Partition], start: list[int]) -> list[Partition]:
+        """Split each window; what of its exposed communication these operations do not cover stays unknown."""
+        if not parts:
+            return parts
         begin = np.array(start, np.int64) + origin
         end = begin + np.array([p.span_ns for p in parts], np.int64)
-        return _split(study, place, parts, begin, end)
+        found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
+        return [
+            replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
+            if t + w <= p.comm_exposed_ns
+            else p
+            for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
+        ]
 
-    begun = study.ranks[place].begin - origin
-    alike = device.judged is None or device.judged.partition.span_ns == device.partition.span_ns
-    (whole,) = split([device.partition], [begun if alike else 0])
     judged = device.judged
-    if judged is not None:
-        (mine,) = split([judged.partition], [judged.start_ns])
-        judged = structs.replace(judged, partition=mine)
+    alike = judged is None or judged.partition.span_ns == device.partition.span_ns
     steps = split([s.partition for s in device.steps], [s.start_ns for s in device.steps])
     phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
-    return structs.replace(
+    return replace(
         device,
-        partition=whole,
-        judged=judged,
-        steps=[structs.replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
-        phases=[structs.replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],
+        partition=split([device.partition], [begun - origin if alike else 0])[0],
+        judged=judged and replace(judged, partition=split([judged.partition], [judged.start_ns])[0]),
+        steps=[replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
+        phases=[replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],
     )
-
-
-def _split(study: JobStudy, place: int, parts: list[Partition], begin: I64, end: I64) -> list[Partition]:
-    """Split each window; what of its exposed communication these operations do not cover stays unknown."""
-    if not parts:
-        return parts
-    found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
-    return [
-        structs.replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
-        if t + w <= p.comm_exposed_ns
-        else p
-        for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
-    ]
 
 
 def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> list[WhatIf]:
@@ -206,14 +182,18 @@ def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
     length = max(study.length, 1.0)
     least = max(answer.least, 0.0) if answer.saved >= 0 else answer.least  # what only saves costs nothing
     most = min(answer.most, length)
-    gain = per_step((least, most), study)
-    return structs.replace(
-        unanswered(expression, None, title),
+    return WhatIf(
+        expr=expression,
         span_ns=round(study.length - answer.saved),
         gain_pct=100 * answer.saved / length,
-        gain_ns_per_step=gain,
+        gain_ns_per_step=per_step((least, most), study),
         gain_pct_interval=(100 * least / length, 100 * most / length),
         gain_per="step",
+        title=title,
+        asked=title is None,
+        reason=None,
+        rank=None,
+        device=None,
     )
 
 
@@ -232,12 +212,6 @@ _TIME: Final[dict[Bound, Message]] = {
 _UNTOLD: Final = say("communication (transfer, or waiting for ranks that were not loaded)")
 
 
-def _is_untold(cluster: Cluster) -> bool:
-    """Tell whether more of the communication cannot be told apart than is known to be transfer."""
-    unknown = sum(r.comm.exposed_unknown_ns for r in cluster.ranks)
-    return unknown > sum(r.comm.exposed_transfer_ns for r in cluster.ranks)
-
-
 def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     """Name the resource that the job's step depends on most, over all ranks, and the root that costs most."""
     values: dict[Bound, float] = {"host": e.host, "compute": e.compute, "communication": e.communication}
@@ -246,27 +220,24 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     evidence["other_elasticity"] = study.other
     waiting = sum(r.comm.exposed_wait_ns for r in cluster.ranks)
     evidence["wait_share"] = waiting / max(cluster.time_of(cluster.ranks), 1)
-    time = {**_TIME, "communication": _UNTOLD} if _is_untold(cluster) else _TIME
+    unknown = sum(r.comm.exposed_unknown_ns for r in cluster.ranks)
+    apart = unknown <= sum(r.comm.exposed_transfer_ns for r in cluster.ranks)  # most of what is known is transfer
+    time = _TIME if apart else {**_TIME, "communication": _UNTOLD}
     lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
                 effect=_tenth(values[bound]),
                 others=series(say("{name} {effect}", name=time[b], effect=_tenth(v))
                               for b, v in values.items() if b != bound))  # fmt: skip
-    job = say_n("over {n} rank", "over all {n} ranks", len(cluster.ranks))
+    # What costs the job most, if somebody can mend it.
+    first = next((r for r in cluster.roots if r.kind in ("rank", "stage", "group", "link")), None)
+    paced = None if first is None or first.gain_ns_per_step is None else _paced(first, ns(*first.gain_ns_per_step))
+    idle = None
     if study.other > values[bound]:
+        bound = "unknown"
         idle = say("most of the step depends on time that is neither compute nor transfer, and launches that would "
                    "tell are not recorded")  # fmt: skip
-        reason = say("{job}: {why}", job=job, why=chain(_first_root(cluster), idle, lever))
-        return Verdict(bound="unknown", basis="measured", reason=reason, evidence=evidence, elasticity=e)
-    reason = say("{job}: {why}", job=job, why=chain(_first_root(cluster), lever))
+    job = say_n("over {n} rank", "over all {n} ranks", len(cluster.ranks))
+    reason = say("{job}: {why}", job=job, why=chain(paced, idle, lever))
     return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=e)
-
-
-def _first_root(cluster: Cluster) -> Message | None:
-    """Say what costs the job most, if somebody can mend it."""
-    first = next((r for r in cluster.roots if r.kind in ("rank", "stage", "group", "link")), None)
-    if first is None or first.gain_ns_per_step is None:
-        return None
-    return _paced(first, ns(*first.gain_ns_per_step))
 
 
 def _paced(root: Root, gain: Quantity) -> Message:
