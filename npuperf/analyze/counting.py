@@ -15,7 +15,7 @@ from npuperf.device.study import Study
 from npuperf.device.syncs import SyncPoint, Syncs, copy_directions, find_syncs, sync_points
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.device import HostProfile, HostSteps
-from npuperf.model.groups import numbered
+from npuperf.model.groups import numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
@@ -153,18 +153,15 @@ def tallied(
     first = np.full(len(used), -1, np.int64)
     first[which[::-1]] = np.flatnonzero(chosen)[::-1]  # of several the last that is written stays
     texts = [keys.names[code] for code in used.tolist()]
-    bytes_ = _bytes(which, cells, moved[chosen], len(used), size) if moved is not None else [None] * len(used)
+    bytes_: list[list[int] | None] = [None] * len(used)
+    if moved is not None:
+        own = moved[chosen]
+        unknown = np.zeros(len(used), np.bool_)  # where those of one row are
+        unknown[which[own < 0]] = True
+        sums = sums_of(cells, np.maximum(own, 0), len(used) * size).reshape(len(used), size).tolist()
+        bytes_ = [None if no else row for no, row in zip(unknown.tolist(), sums, strict=True)]
     counts = [Count(kind=kind, key=k, count=n, bytes=b) for k, n, b in zip(texts, table, bytes_, strict=True)]
     return counts, first, keys
-
-
-def _bytes(which: I64, cells: I64, moved: I64, keys: int, size: int) -> list[list[int] | None]:
-    """Sum the bytes of each key per place; None where those of one row are unknown."""
-    unknown = np.zeros(keys, np.bool_)
-    unknown[which[moved < 0]] = True
-    sums = np.zeros(keys * size, np.int64)
-    np.add.at(sums, cells, np.maximum(moved, 0))
-    return [None if no else row for no, row in zip(unknown.tolist(), sums.reshape(keys, size).tolist(), strict=True)]
 
 
 def _with_where(counts: list[Count], lines: Iterable[str | None]) -> list[Count]:
@@ -189,7 +186,11 @@ def _count_tasks(study: Study, places: Places, place: I64, keys: Labels) -> tupl
     counts += _collectives(study, place, places)
     if len(profile.host.events) or (tasks.work >= Work.OTHER).any():
         rows = np.flatnonzero((tasks.work == Work.OTHER) & (place >= 0))
-        copies = _copies(tasks.copy.take(rows).compact(), tasks.name.take(rows).compact())
+        # by their direction where it is recorded, else as the task; parts of collectives have no name
+        told = tasks.copy.take(rows).compact().fill(tasks.name.take(rows).compact())
+        kinds = zip(copy_directions(told.names), told.names, strict=True)
+        plain = [None if _OF_COLLECTIVES.match(n) else _DIRECTIONS.get(k, n) for k, n in kinds]
+        copies = Labels.of(plain).take(told.codes.astype(np.int64))
         moved = tasks.moved[rows]  # where no bytes are recorded at all, none are told
         counts += tallied("copy", copies, place[rows], places.size, moved=moved if (moved >= 0).any() else None)[0]
     else:
@@ -209,16 +210,6 @@ def _launches(study: Study, keys: Labels, place: I64, size: int) -> list[Count]:
     looked = np.sort(first[first >= 0])[:_LOOKED_UP]
     lines = {keys[row]: host.code_line(int(tasks.op[row])) for row in looked.tolist()}
     return _with_where(counts, [lines.get(count.key) for count in counts])
-
-
-def _copies(direction: Labels, name: Labels) -> Labels:
-    """Name copies by their direction where it is recorded, else as the task; parts of collectives have no name."""
-    told = direction.fill(name)
-    kinds = copy_directions(told.names)
-    plain = (
-        None if _OF_COLLECTIVES.match(n) else _DIRECTIONS.get(k, n) for k, n in zip(kinds, told.names, strict=True)
-    )
-    return Labels.of([*plain]).take(told.codes.astype(np.int64))
 
 
 def _collectives(study: Study, place: I64, places: Places) -> list[Count]:
@@ -296,17 +287,13 @@ def _marked(kind: CountKind, nesting: Nesting, marked: Mask, host: HostOps, plac
     rows = rows[nesting.nearest(nesting.parent[rows], marked) == NONE]
     events = nesting.events
     rows = rows[np.argsort(events.start[rows], kind="stable")]
-    keys = _with_operator(nesting, rows, events.name.take(rows))
-    return counted_calls(kind, keys, events.thread[rows], events.start[rows], host, places)
-
-
-def _with_operator(nesting: Nesting, rows: I64, keys: Labels) -> Labels:
-    """Add the operator that the task queue's consumer took, where there is one."""
-    names = nesting.events.name
+    # each with the operator that the task queue's consumer took, where there is one
+    names = events.name
     queued = [_QUEUED.match(n) for n in names.names]
     around = names.take(nesting.nearest(rows, names.flag([m is not None for m in queued])))
     operator = Labels(around.codes, tuple(m.group(1) if m else n for m, n in zip(queued, names.names, strict=True)))
-    return _joined(keys, operator.compact())
+    keys = _joined(names.take(rows), operator.compact())
+    return counted_calls(kind, keys, events.thread[rows], events.start[rows], host, places)
 
 
 def counted_calls(

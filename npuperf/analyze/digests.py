@@ -195,8 +195,14 @@ def _communication(
 
 
 def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[PartSum] | None:
-    """Sum by kind of group; None where no group is known, or operations say more than the tasks do."""
-    kinds = _kinds(summary)
+    """Sum by kind of group; None where no group is known, or operations say more than the tasks do.
+
+    Groups are called by their kind, else by their size, else by what their collectives do: ids differ from run to run.
+    """
+    operations = summary.operations
+    named = {group.id: group_kind(group.kind, group.ranks) for group in summary.groups}
+    of_groups = Labels.of([named.get(id_) for id_ in operations.group.names])
+    kinds = of_groups.take(operations.group.codes.astype(np.int64)).fill(operations.type)
     if not kinds.names:
         return None
     inside = Intervals.union(windows.start, windows.end)
@@ -204,7 +210,6 @@ def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[Pa
     rest = exposed - int(ns.sum())
     if rest < 0:
         return None
-    operations = summary.operations
     counted = places_of(operations.start, windows) >= 0
     codes = kinds.codes.astype(np.int64)
     found = []
@@ -215,17 +220,6 @@ def _by_group(summary: RankSummary, windows: Intervals, exposed: int) -> list[Pa
         if time or count:
             found.append(PartSum(part="comm_unknown", key=name, ns=time, count=count))
     return found
-
-
-def _kinds(summary: RankSummary) -> Labels:
-    """Return what the group of each operation is called: by kind, else by size, else by what its collectives do.
-
-    Ids are left out: they differ from run to run.
-    """
-    operations = summary.operations
-    named = {group.id: group_kind(group.kind, group.ranks) for group in summary.groups}
-    of_groups = [named.get(id_) for id_ in operations.group.names]
-    return Labels.of(of_groups).take(operations.group.codes.astype(np.int64)).fill(operations.type)
 
 
 def group_kind(kind: str | None, ranks: Sequence[int]) -> str | None:
@@ -243,9 +237,13 @@ def _other(study: Study, windows: Intervals, place: I64) -> list[PartSum]:
 
 def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
     """Sum waits for the host by cause and name, as blame lists them, but all of them."""
-    blamed = _within(study.blamed, Intervals.union(windows.start, windows.end))
-    if not len(blamed.start):
+    stretches = Intervals.union(windows.start, windows.end)
+    pieces = [study.blamed.within(a, b) for a, b in zip(stretches.start.tolist(), stretches.end.tolist(), strict=True)]
+    if not any(len(piece.start) for piece in pieces):
         return []
+    blamed = pieces[0]
+    if len(pieces) > 1:
+        blamed = Blamed(*(np.concatenate([getattr(p, name) for p in pieces]) for name in Blamed.__struct_fields__))
     length, names = blamed.end - blamed.start, study.nesting.events.name
     keys, after = _wait_keys(blamed, names), _waited_before(study, blamed)
     sums = group_sums((keys.codes.astype(np.int64), after.codes.astype(np.int64)), length)
@@ -267,13 +265,6 @@ def _host_waits(study: Study, windows: Intervals) -> list[PartSum]:
     return fold_waits(found)
 
 
-def _within(blamed: Blamed, windows: Intervals) -> Blamed:
-    parts = [blamed.within(a, b) for a, b in zip(windows.start.tolist(), windows.end.tolist(), strict=True)]
-    if len(parts) < 2:
-        return parts[0] if parts else blamed.within(0, 0)
-    return Blamed(*(np.concatenate([getattr(p, name) for p in parts]) for name in Blamed.__struct_fields__))
-
-
 def _wait_keys(blamed: Blamed, names: Labels) -> Labels:
     """Name each piece: ``cause: name``, without what differs from run to run: line numbers and addresses."""
     width = len(names.names) + 1
@@ -283,7 +274,9 @@ def _wait_keys(blamed: Blamed, names: Labels) -> Labels:
     texts: list[str | None] = []
     for key in used.tolist():
         name = names.names[key % width - 1] if key % width else NOTHING
-        texts.append(f"{CAUSES[key // width]}: {_stable(name)}")
+        # lines move when something above is edited, addresses are of one process
+        stable = _ADDRESS.sub("", _LINE.sub(" ", shorten(name)) if is_frame(name) else name)
+        texts.append(f"{CAUSES[key // width]}: {stable}")
     return Labels.of(texts).take(which)
 
 
@@ -295,11 +288,6 @@ def _waited_before(study: Study, blamed: Blamed) -> Labels:
     began = gaps[passed(gaps, blamed.start) - 1] + study.launches.skew
     call = np.searchsorted(syncs.start, began, side="right") - 1
     return sync_keys(syncs, study.points).take(np.where(began <= syncs.end[call], call, -1))
-
-
-def _stable(name: str) -> str:
-    """Return a name as it is in every run: lines move when something above is edited, addresses are of one process."""
-    return _ADDRESS.sub("", _LINE.sub(" ", shorten(name)) if is_frame(name) else name)
 
 
 def fold_waits(sums: Sequence[PartSum]) -> list[PartSum]:
