@@ -235,19 +235,41 @@ def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, f
     the ``floor``; "better": the same downwards. "same": the whole interval is within the greater of these two, or both
     sides have the very same samples. Everything else cannot be told.
     """
-    old, new = _series(old), _series(new)
-    before, after = _pooled(old), _pooled(new)
+    old, new = ([kept for run in side if (kept := _numbers(run)).size] for side in (old, new))
+    before, after = (np.sort(np.concatenate(side)) if side else np.empty(0) for side in (old, new))
     tolerance = max(ratio * abs(float(np.median(before))), floor) if before.size else floor
     if before.size and np.array_equal(before, after):
         return Judged("same", say("the samples of both sides are identical"), 0.0, (0.0, 0.0), None, tolerance)
     if min(before.size, after.size) < LEAST:
-        return _too_few(before.size, after.size, tolerance)
+        method = say(
+            "too few steps to tell a difference from chance: {old} and {new}, where each side needs {least}",
+            old=Quantity(before.size, "count"),
+            new=Quantity(after.size, "count"),
+            least=Quantity(LEAST, "count"),
+        )
+        return Judged("cannot_tell", method, tolerance=tolerance, steps=_ADVISED, needs=_more(_ADVISED))
     shift = shift_interval(old, new)
-    verdict = _verdict(shift, tolerance)
+    verdict: Outcome = "cannot_tell"
+    if -tolerance <= shift.low and shift.high <= tolerance:
+        verdict = "same"
+    elif shift.low > 0 and shift.estimate > tolerance:
+        verdict = "worse"
+    elif shift.high < 0 and shift.estimate < -tolerance:
+        verdict = "better"
     steps = _deciding(before.size, after.size, shift, tolerance) if verdict == "cannot_tell" else None
+    widened = factor(shift.wider)
+    ranks = (
+        say("exact rank interval, made {times} times as wide because successive steps are alike", times=widened)
+        if shift.exact
+        else say("rank interval, made {times} times as wide because successive steps are alike", times=widened)
+    )
+    among_runs = {
+        "samples": say("not narrower than the differences between runs make it"),
+        "range": say("it covers each pair of runs; how far runs differ takes three on each side to tell"),
+    }
     return Judged(
         verdict=verdict,
-        method=_method(shift),
+        method=chain(ranks, among_runs.get(shift.runs or "")),
         estimate=shift.estimate,
         interval=(shift.low, shift.high),
         confidence=CONFIDENCE,
@@ -255,6 +277,12 @@ def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, f
         steps=steps,
         needs=None if steps is None else _more(steps),
     )
+
+
+def _numbers(run: F64) -> F64:
+    """Return the samples that are numbers, in order."""
+    values = np.asarray(run, np.float64)
+    return values[np.isfinite(values)]
 
 
 def judge_counts(old: Sequence[int], new: Sequence[int]) -> Judged:
@@ -269,48 +297,6 @@ def judge_counts(old: Sequence[int], new: Sequence[int]) -> Judged:
     signs = {(more > 0) - (more < 0), (middles > 0) - (middles < 0)}
     verdict = _VERDICTS[signs.pop()] if len(signs) == 1 else "cannot_tell"
     return Judged(verdict, say("counts are compared exactly"), float(more))
-
-
-def _series(runs: Sequence[F64]) -> list[F64]:
-    """Return the runs that have samples, of those that are numbers."""
-    kept = [values[np.isfinite(values)] for values in (np.asarray(run, np.float64) for run in runs)]
-    return [values for values in kept if values.size]
-
-
-def _pooled(runs: list[F64]) -> F64:
-    return np.sort(np.concatenate(runs)) if runs else np.empty(0)
-
-
-def _verdict(shift: ShiftInterval, tolerance: float) -> Outcome:
-    if -tolerance <= shift.low and shift.high <= tolerance:
-        return "same"
-    if shift.low > 0 and shift.estimate > tolerance:
-        return "worse"
-    return "better" if shift.high < 0 and shift.estimate < -tolerance else "cannot_tell"
-
-
-def _too_few(old: int, new: int, tolerance: float) -> Judged:
-    method = say(
-        "too few steps to tell a difference from chance: {old} and {new}, where each side needs {least}",
-        old=Quantity(old, "count"),
-        new=Quantity(new, "count"),
-        least=Quantity(LEAST, "count"),
-    )
-    return Judged("cannot_tell", method, tolerance=tolerance, steps=_ADVISED, needs=_more(_ADVISED))
-
-
-def _method(shift: ShiftInterval) -> Message:
-    widened = factor(shift.wider)
-    ranks = (
-        say("exact rank interval, made {times} times as wide because successive steps are alike", times=widened)
-        if shift.exact
-        else say("rank interval, made {times} times as wide because successive steps are alike", times=widened)
-    )
-    runs = {
-        "samples": say("not narrower than the differences between runs make it"),
-        "range": say("it covers each pair of runs; how far runs differ takes three on each side to tell"),
-    }
-    return chain(ranks, runs.get(shift.runs or ""))
 
 
 def _more(steps: int) -> Message:
