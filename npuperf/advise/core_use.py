@@ -8,14 +8,13 @@ import numpy as np
 
 from npuperf.advise.needs import ALL_ROWS, BLOCKS, CORE_COUNTS, CORE_TYPES, Need, Option, Requirement
 from npuperf.advise.rule import Answer, Detected, Untold, notable_wait, quote, rule, top_types
-from npuperf.base.messages import Message, Series, ns, say, say_n, series, share
+from npuperf.base.messages import Message, ns, say, say_n, series, share
 from npuperf.device.core_splits import Bench, searched_in_part
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.superkernel import GAPS, UNKNOWN_WAITS, possible_gaps, untold_graph
 from npuperf.device.view import DeviceView
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, Operands
-from npuperf.model.result import CoresOverTime, CoreSplit
 
 _VECTOR_CORES: Final = Need(
     say("vector cores"),
@@ -131,50 +130,56 @@ def core_limit(view: DeviceView) -> Answer:
     use = view.report.cores.over_time
     assert use is not None  # or _no_model had said so
     split = next((s for s in view.report.core_splits if not s.asked), None)
+    waits = use.contended_ns
+    evidence: dict[str, Any] = {
+        "contention": [
+            {"stream": c.stream, "holders": c.holders, "least_ns": c.least_ns, "most_ns": c.most_ns}
+            for c in use.contention[:3]
+        ],
+        "least_ns_per_step": view.per_step(waits[0]) if waits else None,
+        "most_ns_per_step": view.per_step(waits[1]) if waits else None,
+    }
     if split is None or split.gain_ns_per_step is None:
-        unsettled = _unsettled(view, use)
-        return Untold(unsettled, _evidence(view, use)) if unsettled else None
-    violated = [r.detail for r in split.rules if r.status == "violated"]
-    if not violated:
-        return _proposal(view, use, split)
-    needed = say(
-        "core limits would fit ({limits}), but {violated}", limits=_limits(split), violated=series(violated, by="; ")
-    )
-    return Untold(needed, {**_evidence(view, use), "violated": violated})
-
-
-def _unsettled(view: DeviceView, use: CoresOverTime) -> Message | None:
-    """Say what is missing where no split is proposed though kernels may wait for a notable time."""
-    if use.contended_ns is None:
+        if waits is None:
+            return None
+        waited = ns(view.per_step(waits[1]))
+        if use.contention_reason and waits[1] >= notable_wait(view):
+            unsettled = say(
+                "kernels wait up to {waited} per step while other streams hold the cores, but {reason}; "
+                "analyze the whole folder with its trace_view.json, or record with npuperf profile "
+                "--level 1",
+                waited=waited,
+                reason=use.contention_reason,
+            )
+            return Untold(unsettled, evidence)
+        if waits[0] >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
+            unsettled = say(
+                "kernels wait up to {waited} per step for cores that other streams hold, but core limits were "
+                "searched only in the first part of this long profile: analyze a step in which they wait (--step N)",
+                waited=waited,
+            )
+            return Untold(unsettled, evidence)
         return None
-    least, most = use.contended_ns
-    waited = ns(view.per_step(most))
-    if use.contention_reason and most >= notable_wait(view):
-        return say(
-            "kernels wait up to {waited} per step while other streams hold the cores, but {reason}; "
-            "analyze the whole folder with its trace_view.json, or record with npuperf profile "
-            "--level 1",
-            waited=waited,
-            reason=use.contention_reason,
+    limits = series(
+        (say("stream {stream}: {cube},{vector}", stream=x.stream, cube=x.cube, vector=x.vector) for x in split.limits),
+        by="; ",
+    )
+    violated = [r.detail for r in split.rules if r.status == "violated"]
+    if violated:
+        needed = say(
+            "core limits would fit ({limits}), but {violated}", limits=limits, violated=series(violated, by="; ")
         )
-    if least >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
-        return say("kernels wait up to {waited} per step for cores that other streams hold, but core limits were "
-                   "searched only in the first part of this long profile: analyze a step in which they wait (--step N)",
-                   waited=waited)  # fmt: skip
-    return None
-
-
-def _proposal(view: DeviceView, use: CoresOverTime, split: CoreSplit) -> Detected:
-    least, most = (waited / max(view.partition.span_ns, 1) for waited in use.contended_ns or (0, 0))
+        return Untold(needed, {**evidence, "violated": violated})
+    least, most = (waited / max(view.partition.span_ns, 1) for waited in waits or (0, 0))
     return Detected(
         title=say(
             "during {waited} of span a kernel waits for cores that another stream holds; core limits "
             "separate the streams ({limits})",
             waited=share(least, most),
-            limits=_limits(split),
+            limits=limits,
         ),
         evidence={
-            **_evidence(view, use),
+            **evidence,
             "limits": [{"stream": x.stream, "cube": x.cube, "vector": x.vector} for x in split.limits],
             "slower": [
                 {"type": s.type, "stream": s.stream, "count": s.count, "factor": [s.least, s.most]}
@@ -193,25 +198,6 @@ def _proposal(view: DeviceView, use: CoresOverTime, split: CoreSplit) -> Detecte
         ),
         code=split.code,
     )
-
-
-def _limits(split: CoreSplit) -> Series:
-    each = (
-        say("stream {stream}: {cube},{vector}", stream=x.stream, cube=x.cube, vector=x.vector) for x in split.limits
-    )
-    return series(each, by="; ")
-
-
-def _evidence(view: DeviceView, use: CoresOverTime) -> dict[str, Any]:
-    waited = use.contended_ns
-    return {
-        "contention": [
-            {"stream": c.stream, "holders": c.holders, "least_ns": c.least_ns, "most_ns": c.most_ns}
-            for c in use.contention[:3]
-        ],
-        "least_ns_per_step": view.per_step(waited[0]) if waited else None,
-        "most_ns_per_step": view.per_step(waited[1]) if waited else None,
-    }
 
 
 # -- Sequences of kernels worth one SuperKernel.

@@ -362,8 +362,12 @@ def fused_operators(view: DeviceView) -> Answer:
         if row["where"]:
             use = say("use {api} at {where}", api=row["api"], where=series(row["where"]))
         replaced.append((row, Option(use, say("{source}", source=entry.source), tuple(requires))))
-    if with_operators and (row_of_steps := _optimizer_row(view)):
-        replaced.append((row_of_steps, Option(fused_optimizer(view), _OPTIMIZERS, (EAGER, TRAINING, NOT_FUSED))))
+    optimizer = replaceable(view) if with_operators and NOT_FUSED.test(view) is True else None
+    if optimizer is not None:
+        count, of_steps = steps_of(view.profile.host, f"Optimizer.step#{optimizer}.step", view.tasks.op)
+        if (tasks := view.compute & of_steps).any():
+            row = _row(view, fused_name(optimizer), count, tasks)
+            replaced.append((row, Option(fused_optimizer(view), _OPTIMIZERS, (EAGER, TRAINING, NOT_FUSED))))
     replaced.sort(key=lambda r: -(r[0]["exposed_ns"] + r[0]["host_wait_ns"]))
     rows = [row for row, option in replaced if all(r.test(view) is not False for r in option.requires)]
     most = sum(row["exposed_ns"] + row["host_wait_ns"] for row in rows)
@@ -408,16 +412,6 @@ def _of_dtypes(dtypes: tuple[str, ...], tasks: Mask) -> Requirement:
         return floats <= set(dtypes) if floats else None
 
     return Requirement(say("tensors of {dtypes}", dtypes=series(dtypes)), test)
-
-
-def _optimizer_row(view: DeviceView) -> ReplacedRow | None:
-    """Return what the steps of an optimizer launch, if it can be replaced."""
-    name = replaceable(view)
-    if name is None or NOT_FUSED.test(view) is not True:
-        return None
-    count, of_steps = steps_of(view.profile.host, f"Optimizer.step#{name}.step", view.tasks.op)
-    tasks: Mask = view.compute & of_steps
-    return _row(view, fused_name(name), count, tasks) if tasks.any() else None
 
 
 def _row(view: DeviceView, api: str, count: int, tasks: Mask) -> ReplacedRow:

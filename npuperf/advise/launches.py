@@ -80,11 +80,6 @@ def _recurring_share(view: DeviceView) -> float:
     return float((steps[kind] == len(view.steps)).mean())
 
 
-def _captures(view: DeviceView) -> bool | None:
-    soc = view.profile.soc
-    return None if soc is None else product_of_soc(soc) in ("Atlas A2", "Atlas A3")
-
-
 def _only_aclnn(view: DeviceView) -> bool | None:
     """Operators of the aclop interface are recorded as its calls; without calls of the runtime that cannot be told.
 
@@ -97,7 +92,10 @@ def _only_aclnn(view: DeviceView) -> bool | None:
 
 
 RECURRING_SHAPES: Final = Requirement(say("the same input shapes in every step"), _recurring)
-CAPTURING_CHIP: Final = Requirement(say("an Atlas A2 or A3"), _captures)
+CAPTURING_CHIP: Final = Requirement(
+    say("an Atlas A2 or A3"),
+    lambda view: None if (soc := view.profile.soc) is None else product_of_soc(soc) in ("Atlas A2", "Atlas A3"),
+)
 ONLY_ACLNN: Final = Requirement(say("operators of aclnn only"), _only_aclnn)
 CANN_CAPTURES: Final = at_least("cann", 8, 1)
 

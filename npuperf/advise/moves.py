@@ -20,7 +20,7 @@ from npuperf.advise.needs import (
     still_unset,
 )
 from npuperf.advise.rule import Answer, Detected, rule
-from npuperf.base.messages import Message, Series, chain, say, series, share
+from npuperf.base.messages import Message, Quantity, Series, chain, say, series, share
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
 from npuperf.model.host import Spans
@@ -211,22 +211,44 @@ _ON_BEFORE: Final = (2, 7)
 )
 def layout(view: DeviceView) -> Answer:
     """Find conversions that take a notable part of compute time."""
-    chosen = of_types(view, _FORMAT)
+    return _moved(
+        view,
+        of_types(view, _FORMAT),
+        "conversions",
+        lambda o: (next(iter(o.formats), None), next(iter(o.out_formats), None)),
+        lambda part, kinds: say("{share} of compute time converts formats: {conversions}",
+                                share=part, conversions=kinds),
+        say("the conversions stay, or the operators become slower by more than the conversions took"),
+        _fewer_conversions,
+    )  # fmt: skip
+
+
+def _moved(
+    view: DeviceView,
+    chosen: Mask,
+    name: str,
+    ends: Callable[[Operands], tuple[str | None, str | None]],
+    says: Callable[[Quantity, Series], Message],
+    refute: Message,
+    fewer: Callable[[DeviceView, list[MoveRow]], tuple[Option, ...]],
+    *,
+    of_shapes: bool = False,
+) -> Answer:
+    """Weigh tasks that compute nothing: no problem unless they take a notable part of compute time.
+
+    ``name``: of the kinds in the evidence; ``says`` gets the part of compute time, and the longest kinds.
+    """
     part = share_of_compute(view, chosen)
     if not part or part < view.thresholds.layout_share:
         return None
-    rows = moves(view, chosen, lambda o: (next(iter(o.formats), None), next(iter(o.out_formats), None)))
+    rows = moves(view, chosen, ends, of_shapes=of_shapes)
     return Detected(
-        title=say("{share} of compute time converts formats: {conversions}",
-                  share=share(part), conversions=listed(rows)),
-        evidence={
-            "share_of_compute": part, "count": int(chosen.sum()),
-            "kinds": len(rows), "conversions": rows[:MOST_ROWS],
-        },
+        title=says(share(part), listed(rows, of_shapes=of_shapes)),
+        evidence={"share_of_compute": part, "count": int(chosen.sum()), "kinds": len(rows), name: rows[:MOST_ROWS]},
         gain=(0, view.per_step(view.exposed(chosen))),
-        refute=say("the conversions stay, or the operators become slower by more than the conversions took"),
-        next=_fewer_conversions(view, rows),
-    )  # fmt: skip
+        refute=refute,
+        next=fewer(view, rows),
+    )
 
 
 def _private_by_default(view: DeviceView) -> bool | None:
@@ -290,19 +312,15 @@ _CALL_NAMES: Final = say(
 )
 def casts(view: DeviceView) -> Answer:
     """Find casts that take a notable part of compute time."""
-    chosen = of_types(view, _CAST)
-    part = share_of_compute(view, chosen)
-    if not part or part < view.thresholds.layout_share:
-        return None
-    rows = moves(view, chosen, lambda o: (next(iter(o.dtypes), None), next(iter(o.out_dtypes), None)), of_shapes=True)
-    return Detected(
-        title=say(
-            "{share} of compute time converts dtypes: {casts}", share=share(part), casts=listed(rows, of_shapes=True)
-        ),
-        evidence={"share_of_compute": part, "count": int(chosen.sum()), "kinds": len(rows), "casts": rows[:MOST_ROWS]},
-        gain=(0, view.per_step(view.exposed(chosen))),
-        refute=say("the values need both dtypes (then the cast stays), or other streams hide the casts"),
-        next=_fewer_casts(view, rows),
+    return _moved(
+        view,
+        of_types(view, _CAST),
+        "casts",
+        lambda o: (next(iter(o.dtypes), None), next(iter(o.out_dtypes), None)),
+        lambda part, kinds: say("{share} of compute time converts dtypes: {casts}", share=part, casts=kinds),
+        say("the values need both dtypes (then the cast stays), or other streams hide the casts"),
+        _fewer_casts,
+        of_shapes=True,
     )
 
 
@@ -355,17 +373,14 @@ def copies(view: DeviceView) -> Answer:
     """Find copies that take a notable part of compute time."""
     names = view.tasks.name
     eager = names.flag([bool(_EAGER_NAME.match(n)) for n in names.names])
-    chosen = of_types(view, _COPY) | (of_types(view, _SLICE) & eager)
-    part = share_of_compute(view, chosen)
-    if not part or part < view.thresholds.layout_share:
-        return None
-    rows = moves(view, chosen, lambda _: (None, None))
-    return Detected(
-        title=say("{share} of compute time copies values: {copies}", share=share(part), copies=listed(rows)),
-        evidence={"share_of_compute": part, "count": int(chosen.sum()), "kinds": len(rows), "copies": rows[:MOST_ROWS]},
-        gain=(0, view.per_step(view.exposed(chosen))),
-        refute=say("the next operator is slower by as much when it reads the values as they lie"),
-        next=_fewer_copies(view, rows),
+    return _moved(
+        view,
+        of_types(view, _COPY) | (of_types(view, _SLICE) & eager),
+        "copies",
+        lambda _: (None, None),
+        lambda part, kinds: say("{share} of compute time copies values: {copies}", share=part, copies=kinds),
+        say("the next operator is slower by as much when it reads the values as they lie"),
+        _fewer_copies,
     )
 
 

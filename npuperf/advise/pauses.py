@@ -58,13 +58,14 @@ _FIRST: Final = 3
 _NAMED: Final = 3
 
 
-def _unpaused(view: DeviceView) -> float:
-    """Tell whether no wait is so long, with nothing recorded, that one-time work may have been done in it."""
-    return float(not any(b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count
-                         for b in view.report.blame))  # fmt: skip
-
-
-_NO_PAUSE: Final = Need(say("no pause"), _unpaused, HOST_EVENTS.supply, vital=False)
+#: No wait is so long, with nothing recorded, that one-time work may have been done in it.
+_NO_PAUSE: Final = Need(
+    say("no pause"),
+    lambda view: float(not any(b.cause == "unrecorded" and b.ns >= view.thresholds.pause_ns * b.count
+                               for b in view.report.blame)),
+    HOST_EVENTS.supply,
+    vital=False,
+)  # fmt: skip
 
 
 @rule(

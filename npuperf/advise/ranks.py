@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -241,7 +240,8 @@ def _exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
 
 def _exposed_of_job(job: JobView) -> list[Detected]:
     """Ask a job: how its exposed communication splits decides what to do about it."""
-    from npuperf.job.match import kind_name  # loaded where there is a job
+    from npuperf.job.job_whatif import predict  # loaded where there is a job
+    from npuperf.job.match import kind_name
 
     cluster = job.cluster
     known = [(r, s) for r, s in zip(cluster.ranks, job.study.ranks, strict=True) if s.exposed_known]
@@ -262,11 +262,28 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
         waits.update(rank.comm.wait_by_kind)
     for group in cluster.groups:
         transfers[kind_name(group.kind, group.group)] += group.transfer_ns
+    parts = (transfer, wait, unknown)
+    total = sum(parts)
+    sent, waited = share(transfer / whole), share(wait / whole)
+    if unknown > _SEEN * whole:  # then the rest is what there is at least
+        split = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told "
+                    "apart", wait=waited, transfer=sent, unknown=share(unknown / whole))  # fmt: skip
+    elif wait > _SMALL * total:
+        kinds = [kind for kind, time in waits.most_common() if time]
+        split = say("{transfer} transfer, {wait} waiting for other ranks, mostly in {kinds}",
+                    transfer=sent, wait=waited, kinds=series(kinds[:_KINDS]))  # fmt: skip
+    else:
+        split = say("{transfer} transfer, {wait} waiting for other ranks", transfer=sent, wait=waited)
+    exposed = say("{share} of the ranks' time is exposed communication", share=share(total / whole))
+    # What a step saves at most if nothing is transferred any more; waiting is for the roots to mend.
+    answer = predict(job.study, cluster.links, "comm*0")
+    saved = max(answer.most, 0.0) if answer.reason is None else max(r.comm.exposed_transfer_ns for r in ranks)
+    steps, untold = max(cluster.steps, 1), max(r.comm.exposed_unknown_ns for r in ranks)
     worst = max(ranks, key=_exposed).rank
     problem = Detected(
         rank=worst,
         device=job.device(worst),
-        title=_split_in_words((transfer, wait, unknown), whole, [k for k, waited in waits.most_common() if waited]),
+        title=say("{exposed}: {told}", exposed=exposed, told=split),
         evidence={
             "transfer_ns": transfer,
             "wait_ns": wait,
@@ -274,41 +291,15 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
             "wait_by_kind_ns": dict(waits),
             "transfer_by_kind_ns": dict(transfers.most_common()),
         },
-        gain=(0, _without_transfers(job, ranks)),
+        gain=(0, min(int(saved / steps + untold / steps), cluster.step_ns)),
         refute=_FASTER_NETWORK if transfer > max(wait, unknown) else _NOBODY_LATE,
-        next=_mend_largest((transfer, wait, unknown), cluster, [kind for kind, _ in transfers.most_common(1)]),
+        next=_mend_largest(parts, cluster, [kind for kind, _ in transfers.most_common(1)]),
     )
     return [problem]
 
 
 def _exposed(rank: ClusterRank) -> int:
     return rank.comm.exposed_transfer_ns + rank.comm.exposed_wait_ns + rank.comm.exposed_unknown_ns
-
-
-def _split_in_words(parts: tuple[int, int, int], whole: int, kinds: Sequence[str]) -> Message:
-    """Say how the exposed part splits. Where some of it cannot be told apart, the rest is what there is at least."""
-    transfer, wait, unknown = (share(part / whole) for part in parts)
-    exposed = say("{share} of the ranks' time is exposed communication", share=share(sum(parts) / whole))
-    if parts[2] > _SEEN * whole:
-        split = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told "
-                    "apart", wait=wait, transfer=transfer, unknown=unknown)  # fmt: skip
-    elif parts[1] > _SMALL * sum(parts):
-        split = say("{transfer} transfer, {wait} waiting for other ranks, mostly in {kinds}",
-                    transfer=transfer, wait=wait, kinds=series(kinds[:_KINDS]))  # fmt: skip
-    else:
-        split = say("{transfer} transfer, {wait} waiting for other ranks", transfer=transfer, wait=wait)
-    return say("{exposed}: {told}", exposed=exposed, told=split)
-
-
-def _without_transfers(job: JobView, ranks: Sequence[ClusterRank]) -> int:
-    """Return what a step saves at most if nothing is transferred any more; waiting is for the roots to mend."""
-    from npuperf.job.job_whatif import predict
-
-    steps = max(job.cluster.steps, 1)
-    answer = predict(job.study, job.cluster.links, "comm*0")
-    saved = max(answer.most, 0.0) if answer.reason is None else max(r.comm.exposed_transfer_ns for r in ranks)
-    unknown = max(r.comm.exposed_unknown_ns for r in ranks)
-    return min(int(saved / steps + unknown / steps), job.cluster.step_ns)
 
 
 def _mend_largest(parts: tuple[int, int, int], cluster: Cluster, kind: list[str]) -> Message:

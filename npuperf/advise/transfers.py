@@ -21,11 +21,11 @@ def _costs(
     what: What,
     says: Callable[[PacketCost, Thresholds], Message],
     refute: Message,
-    next: Callable[[int, int], Message],
+    next: Message | None = None,
 ) -> Callable[[JobView], list[Detected]]:
     """Make the question what one cause costs the rank that it costs most; see :mod:`npuperf.job.packets`.
 
-    ``next`` gets that rank and its device.
+    ``next``: what to do; None: look at the port of that rank.
     """
 
     def look(job: JobView) -> list[Detected]:
@@ -54,7 +54,13 @@ def _costs(
             Detected(
                 title=chain(says(worst, job.thresholds), job.price(gain)),
                 refute=refute,
-                next=next(rank, device),
+                next=next
+                or say(
+                    "hccn_tool -i {device} -stat -g on the host of rank {rank} counts errors and retries of its port; "
+                    "look at its cable, optical module and switch, and at the devices of its peers",
+                    device=device,
+                    rank=rank,
+                ),
                 evidence={"costs": rows},
                 gain=gain,
                 rank=rank,
@@ -80,103 +86,84 @@ _PACKETS: Final = say(
 _HIDDEN: Final = say("the transfers lie beside compute that takes longer anyway")
 
 
-def _look_at_port(rank: int, device: int) -> Message:
-    return say(
-        "hccn_tool -i {device} -stat -g on the host of rank {rank} counts errors and retries of its port; look at "
-        "its cable, optical module and switch, and at the devices of its peers",
-        device=device,
-        rank=rank,
-    )
-
-
-def _repeated(cost: PacketCost, _: Thresholds) -> Message:
-    return say_n(
-        "{n} {kind} of rank {rank} was repeated, and took longer than those that were not",
-        "{n} {kind} of rank {rank} were repeated, and took longer than those that were not",
-        cost.count,
-        kind=cost.kind,
-        rank=cost.ranks[0],
-    )
-
-
-def _detoured(cost: PacketCost, _: Thresholds) -> Message:
-    return say_n(
-        "{n} {kind} of rank {rank} took a detour over another device, and longer than those that did not",
-        "{n} {kind} of rank {rank} took detours over other devices, and longer than those that did not",
-        cost.count,
-        kind=cost.kind,
-        rank=cost.ranks[0],
-    )
-
-
-def _small(cost: PacketCost, thresholds: Thresholds) -> Message:
-    return say_n(
-        "{n} packet of less than {limit} moves {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
-        "reach {best} GB/s",
-        "{n} packets of less than {limit} move {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
-        "reach {best} GB/s",
-        cost.count,
-        limit=size(thresholds.small_packet_bytes),
-        rate=number(cost.evidence["gb_per_s"]),
-        transport=cost.transport,
-        kind=cost.kind,
-        rank=cost.ranks[0],
-        best=number(cost.evidence["best_gb_per_s"]),
-    )
-
-
-def _odd(cost: PacketCost, thresholds: Thresholds) -> Message:
-    return say_n(
-        "{n} packet over {transport} in {kind} of rank {rank} is no multiple of {unit} bytes, and slower than those "
-        "that are",
-        "{n} packets over {transport} in {kind} of rank {rank} are no multiple of {unit} bytes, and slower than those "
-        "that are",
-        cost.count,
-        transport=cost.transport,
-        kind=cost.kind,
-        rank=cost.ranks[0],
-        unit=thresholds.packet_alignment_bytes,
-    )
-
-
-def _larger(*_: int) -> Message:
-    return say(
-        "let fewer, larger operations do the same: larger gradient buckets (bucket_cap_mb of DDP), one collective for "
-        "several tensors"
-    )
-
-
-def _padded(*_: int) -> Message:
-    return say(
-        "pad what each rank sends to multiples of 512 bytes: sizes of gradient buckets, flattened parameters, "
-        "vocabulary and sequence length"
-    )
-
-
 retried_transfers = Rule(
     "retried_transfers",
     say("repeated transfers"),
     _FLAGS,
-    on_job=_costs("retry", _repeated, _AS_LONG, _look_at_port),
+    on_job=_costs(
+        "retry",
+        lambda cost, _: say_n(
+            "{n} {kind} of rank {rank} was repeated, and took longer than those that were not",
+            "{n} {kind} of rank {rank} were repeated, and took longer than those that were not",
+            cost.count,
+            kind=cost.kind,
+            rank=cost.ranks[0],
+        ),
+        _AS_LONG,
+    ),
 )
 relayed_transfers = Rule(
     "relayed_transfers",
     say("transfers by detours"),
     _FLAGS,
-    on_job=_costs("relay", _detoured, _AS_LONG, _look_at_port),
+    on_job=_costs(
+        "relay",
+        lambda cost, _: say_n(
+            "{n} {kind} of rank {rank} took a detour over another device, and longer than those that did not",
+            "{n} {kind} of rank {rank} took detours over other devices, and longer than those that did not",
+            cost.count,
+            kind=cost.kind,
+            rank=cost.ranks[0],
+        ),
+        _AS_LONG,
+    ),
 )
 small_packets = Rule(
     "small_packets",
     say("small packets"),
     _PACKETS,
-    on_job=_costs("small", _small, _HIDDEN, _larger),
-)
+    on_job=_costs(
+        "small",
+        lambda cost, thresholds: say_n(
+            "{n} packet of less than {limit} moves {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
+            "reach {best} GB/s",
+            "{n} packets of less than {limit} move {rate} GB/s over {transport} in {kind} of rank {rank}, where others "
+            "reach {best} GB/s",
+            cost.count,
+            limit=size(thresholds.small_packet_bytes),
+            rate=number(cost.evidence["gb_per_s"]),
+            transport=cost.transport,
+            kind=cost.kind,
+            rank=cost.ranks[0],
+            best=number(cost.evidence["best_gb_per_s"]),
+        ),
+        _HIDDEN,
+        say("let fewer, larger operations do the same: larger gradient buckets (bucket_cap_mb of DDP), one collective "
+            "for several tensors"),
+    ),
+)  # fmt: skip
 odd_packets = Rule(
     "odd_packets",
     say("packets of odd sizes"),
     _PACKETS,
-    on_job=_costs("unaligned", _odd, _HIDDEN, _padded),
-)
+    on_job=_costs(
+        "unaligned",
+        lambda cost, thresholds: say_n(
+            "{n} packet over {transport} in {kind} of rank {rank} is no multiple of {unit} bytes, and slower than "
+            "those that are",
+            "{n} packets over {transport} in {kind} of rank {rank} are no multiple of {unit} bytes, and slower than "
+            "those that are",
+            cost.count,
+            transport=cost.transport,
+            kind=cost.kind,
+            rank=cost.ranks[0],
+            unit=thresholds.packet_alignment_bytes,
+        ),
+        _HIDDEN,
+        say("pad what each rank sends to multiples of 512 bytes: sizes of gradient buckets, flattened parameters, "
+            "vocabulary and sequence length"),
+    ),
+)  # fmt: skip
 
 
 # -- Kernels that take longer because the device communicates beside them.
@@ -224,6 +211,6 @@ slowed_compute = Rule(
             types=_types(cost.evidence["types"]),
         ),
         _AS_SLOW,
-        lambda *_: _OTHER_NEIGHBOURS,
+        _OTHER_NEIGHBOURS,
     ),
 )
