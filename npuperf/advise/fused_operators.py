@@ -372,7 +372,15 @@ def fused_operators(view: DeviceView) -> Answer:
     rows = [row for row, option in replaced if all(r.test(view) is not False for r in option.requires)]
     most = sum(row["exposed_ns"] + row["host_wait_ns"] for row in rows)
     if not rows or most < view.thresholds.cause_share * view.partition.span_ns:
-        return _nothing(view)
+        # That there is nothing is said only where it would have been seen: kernels have their torch operator.
+        total = int(view.tasks.dur[view.compute].sum())
+        known = int(view.tasks.dur[view.compute & (view.tasks.op >= 0)].sum())
+        if total and known >= view.thresholds.enough_data * total:
+            return None
+        if is_graph(view.mode):
+            return Untold(say("the kernels run in graphs, so which torch operator they come from is not recorded"))
+        return Untold(say("which torch operator launched a kernel is not recorded: record with npuperf profile "
+                          "--activities cpu,npu"))  # fmt: skip
     apis = series(say("{api} ×{count}", api=row["api"], count=row["count"]) for row in rows[:3])
     return Detected(
         title=say(
@@ -387,20 +395,6 @@ def fused_operators(view: DeviceView) -> Answer:
             "takes no time at all)"
         ),
         next=tuple(option for _, option in replaced),
-    )
-
-
-def _nothing(view: DeviceView) -> Answer:
-    """Say that there is nothing only where it would have been seen: nearly all kernels have their torch operator."""
-    compute = view.compute
-    total = int(view.tasks.dur[compute].sum())
-    known = int(view.tasks.dur[compute & (view.tasks.op >= 0)].sum())
-    if total and known >= view.thresholds.enough_data * total:
-        return None
-    if is_graph(view.mode):
-        return Untold(say("the kernels run in graphs, so which torch operator they come from is not recorded"))
-    return Untold(
-        say("which torch operator launched a kernel is not recorded: record with npuperf profile --activities cpu,npu")
     )
 
 

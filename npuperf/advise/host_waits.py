@@ -110,54 +110,46 @@ def sync_points(view: DeviceView) -> Answer:
     sites = costly(view, lambda site: site.kind not in ("htod", "copy") and not reads_values(site))
     if not sites:
         return None
-    refute = say("the step takes just as long without the call")
-    return detected(sites, _wait_in_words(sites[0].site), refute, _instead_of_waiting(sites[0].site))
-
-
-def _wait_in_words(site: SyncSite) -> Message:
-    call, count = called(site), site.count
+    site = sites[0].site
+    call = called(site)
+    title = say_n("the host waits for the device in {call} ({n} time)",
+                  "the host waits for the device in {call} ({n} times)", site.count, call=call)  # fmt: skip
+    advice = say("remove the wait from the step, or let streams wait for each other on the device")
     if site.purpose == "step_end":
-        return say_n("the host waits for the device in {call}, after all work of a step ({n} time)",
-                     "the host waits for the device in {call}, after all work of a step ({n} times)",
-                     count, call=call)  # fmt: skip
-    if site.kind == "dtoh":
-        return say_n("the host waits for values from the device in {call} ({n} time)",
-                     "the host waits for values from the device in {call} ({n} times)", count, call=call)  # fmt: skip
-    if site.kind == "stream":
-        return say_n("the host waits for a stream in {call} ({n} time)",
-                     "the host waits for a stream in {call} ({n} times)", count, call=call)  # fmt: skip
-    if site.kind == "event":
-        return say_n("the host waits for an event of the device in {call} ({n} time)",
-                     "the host waits for an event of the device in {call} ({n} times)", count, call=call)  # fmt: skip
-    if site.kind == "device":
-        return say_n("the host waits for the whole device in {call} ({n} time)",
-                     "the host waits for the whole device in {call} ({n} times)", count, call=call)  # fmt: skip
-    return say_n("the host waits for the device in {call} ({n} time)",
-                 "the host waits for the device in {call} ({n} times)", count, call=call)  # fmt: skip
-
-
-def _instead_of_waiting(site: SyncSite) -> Message:
-    if site.purpose == "step_end":
-        return say(
+        title = say_n("the host waits for the device in {call}, after all work of a step ({n} time)",
+                      "the host waits for the device in {call}, after all work of a step ({n} times)",
+                      site.count, call=call)  # fmt: skip
+        advice = say(
             "a wait on purpose? To measure, take many steps and wait once after the last, or record events; what needs "
             "the step's results, as a checkpoint does, has to wait, and can do so less often"
         )
-    if site.kind == "dtoh":
-        return say(
+    elif site.kind == "dtoh":
+        title = say_n("the host waits for values from the device in {call} ({n} time)",
+                      "the host waits for values from the device in {call} ({n} times)",
+                      site.count, call=call)  # fmt: skip
+        advice = say(
             "keep values on the device (no .item(), .cpu(), print or if on tensors in the step); log only every N steps"
         )
-    if site.kind in ("stream", "dtod"):
-        return say(
+    elif site.kind in ("stream", "dtod"):
+        if site.kind == "stream":
+            title = say_n("the host waits for a stream in {call} ({n} time)",
+                          "the host waits for a stream in {call} ({n} times)", site.count, call=call)  # fmt: skip
+        advice = say(
             "let the streams wait for each other on the device (stream.wait_stream(other), stream.wait_event(event)) "
             "instead of stream.synchronize() on the host"
         )
-    if site.kind == "event":
-        return say("let a stream wait for the event (stream.wait_event(event)) instead of event.synchronize(), "
-                   "or ask event.query() later")  # fmt: skip
-    if site.kind == "device":
-        return say("remove synchronize() from the step; to measure time, record events and read them after the last "
-                   "step")  # fmt: skip
-    return say("remove the wait from the step, or let streams wait for each other on the device")
+    elif site.kind == "event":
+        title = say_n("the host waits for an event of the device in {call} ({n} time)",
+                      "the host waits for an event of the device in {call} ({n} times)",
+                      site.count, call=call)  # fmt: skip
+        advice = say("let a stream wait for the event (stream.wait_event(event)) instead of event.synchronize(), "
+                     "or ask event.query() later")  # fmt: skip
+    elif site.kind == "device":
+        title = say_n("the host waits for the whole device in {call} ({n} time)",
+                      "the host waits for the whole device in {call} ({n} times)", site.count, call=call)  # fmt: skip
+        advice = say("remove synchronize() from the step; to measure time, record events and read them after the last "
+                     "step")  # fmt: skip
+    return detected(sites, title, say("the step takes just as long without the call"), advice)
 
 
 # -- ASCEND_LAUNCH_BLOCKING=1: every launch waits for its kernel, which makes any program host-bound.

@@ -35,7 +35,6 @@ from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_frame, shorten
 from npuperf.model.labels import I64, Labels
-from npuperf.model.result import Blame
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 
@@ -158,9 +157,45 @@ def host_pauses(view: DeviceView) -> Answer:
     gap = np.searchsorted(gaps.start, found.start, side="right") - 1
     each = np.bincount(np.unique(gap, return_inverse=True)[1].reshape(-1), weights=length)
     replayed = at_most(view.predict("host:pause*0"))  # with one-time work in it, too: never more than they last
-    worst = rows[0]
+    worst, part, longest = rows[0], share(total / view.partition.span_ns), ns(int(each.max()))
+    if worst.name == NOTHING:
+        title = say_n(
+            "the host pauses once, for {longest} ({share} of span), and launches nothing; what it does is not recorded",
+            "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing; what it does is not "
+            "recorded",
+            len(each), share=part, longest=longest,
+        )  # fmt: skip
+        advice = say(
+            "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
+            "npuperf profile --stack, which shows what it does"
+        )
+        if view.profile.kineto:
+            advice = say(
+                "if the program waits for requests there, nothing is wrong: look at a time of full load; else record "
+                "with torch.profiler and with_stack=True, which shows what it does"
+            )
+    else:
+        call: str | Message = worst.name
+        if is_frame(worst.name):
+            call = worst.where or shorten(worst.name)
+        elif worst.where:
+            call = say("{call} at {place}", call=worst.name, place=worst.where)
+        title = say_n(
+            "the host pauses once, for {longest} ({share} of span), and launches nothing: {call}",
+            "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing, mostly in {call}",
+            len(each), share=part, longest=longest, call=call,
+        )  # fmt: skip
+        advice = say(
+            "let another thread or process do it (checkpoints, logs, preparing data), or do it less often; faster "
+            "launches do not shorten a pause"
+        )
+    if worst.cause == "memory":
+        advice = say(
+            "record later steps: the first ones of a run take memory from the driver, later ones find it in the cache; "
+            "if these calls recur there, tensors of ever new sizes fragment it"
+        )
     return Detected(
-        title=_how_often(len(each), share(total / view.partition.span_ns), ns(int(each.max())), worst),
+        title=title,
         evidence={
             "host_wait_ns": total,
             "pauses": len(each),
@@ -169,50 +204,7 @@ def host_pauses(view: DeviceView) -> Answer:
         },
         gain=replayed and (0, min(replayed[1], view.per_step(total))),
         refute=say("the pauses are as they should be: the program has nothing to do, or must wait for something else"),
-        next=_instead_of(worst, kineto=view.profile.kineto),
-    )
-
-
-def _how_often(count: int, part: Quantity, longest: Quantity, worst: Blame) -> Message:
-    """Say how often the host pauses, and in what, where that is recorded."""
-    if worst.name == NOTHING:
-        return say_n(
-            "the host pauses once, for {longest} ({share} of span), and launches nothing; what it does is not recorded",
-            "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing; what it does is not "
-            "recorded",
-            count, share=part, longest=longest,
-        )  # fmt: skip
-    call: str | Message = worst.name
-    if is_frame(worst.name):
-        call = worst.where or shorten(worst.name)
-    elif worst.where:
-        call = say("{call} at {place}", call=worst.name, place=worst.where)
-    return say_n(
-        "the host pauses once, for {longest} ({share} of span), and launches nothing: {call}",
-        "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing, mostly in {call}",
-        count, share=part, longest=longest, call=call,
-    )  # fmt: skip
-
-
-def _instead_of(worst: Blame, *, kineto: bool) -> Message:
-    if worst.cause == "memory":
-        return say(
-            "record later steps: the first ones of a run take memory from the driver, later ones find it in the cache; "
-            "if these calls recur there, tensors of ever new sizes fragment it"
-        )
-    if worst.name != NOTHING:
-        return say(
-            "let another thread or process do it (checkpoints, logs, preparing data), or do it less often; faster "
-            "launches do not shorten a pause"
-        )
-    if kineto:
-        return say(
-            "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
-            "torch.profiler and with_stack=True, which shows what it does"
-        )
-    return say(
-        "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
-        "npuperf profile --stack, which shows what it does"
+        next=advice,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -47,7 +47,7 @@ _NOTABLE: Final = 0.05
 def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple[int, int] | None) -> Root:
     """Return a cause as it stands in the document."""
     operators = _operators(study, cause)
-    title, next_ = _WORDS[cause.kind](study, cause)
+    title, next_ = _in_words(study, cause)
     ranks = [study.ranks[p] for p in cause.places]
     group = study.matched.groups[cause.group] if cause.group is not None else None
     excess = {"excess": cause.excess, **{f"{why}_excess": value for why, value in cause.parts.items()}}
@@ -100,9 +100,56 @@ def _times(ranks: list[RankSummary]) -> dict[str, list[float]]:
     return times
 
 
-def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
+    """Say what a cause is, and what to do next."""
+    more, ranks = ns(round(cause.excess / study.step_count)), _listed(study, cause)
+    if cause.kind == "rank":
+        return _rank_in_words(study, cause, more)
+    if cause.kind == "stage":
+        title = say_n("stage {stage} (rank {ranks}) computes {more} longer per step than the stages' usual pace",
+                      "stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
+                      len(cause.places), stage=cause.stage, ranks=ranks, more=more)  # fmt: skip
+        return title, say("move layers from stage {stage} to the others: look at the stage split, not at the network",
+                          stage=cause.stage)  # fmt: skip
+    if cause.kind == "group":
+        group = study.matched.groups[cause.group or 0]
+        title = say("group {group} (ranks {ranks}) transfers {more} longer per step than groups of its kind",
+                    group=kind_name(group.kind, group.id), ranks=series(group.ranks[:_RANKS]), more=more)  # fmt: skip
+        return title, say("look at its links: npuperf analyze PATH --table links")
+    if cause.kind == "link":
+        a, b = (study.ranks[p].rank for p in cause.places)
+        title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per "
+                    "step", a=a, b=b, more=more)  # fmt: skip
+        return title, say("check this link, then compare again: npuperf analyze PATH --table links")
+    if cause.kind == "schedule":
+        micro, stages = study.micro_batches, study.stages.count
+        if micro is None:
+            return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
+        title = say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
+                    micro=micro, stages=stages)  # fmt: skip
+        return title, say("more micro-batches per step make it smaller (now {part} of the pipeline's time)",
+                          part=part((stages - 1) / (micro + stages - 1)))  # fmt: skip
+    if cause.kind == "jitter":
+        if cause.why == "compute":
+            return say("stages are not quite equal, but making them so saves little"), None
+        if study.step_count < 2:
+            return say("no rank stands out; one step cannot tell what lasts"), None
+        return say("now one rank is late, now another: no lasting cause"), None
+    if cause.places:
+        title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
+                      "ranks {ranks} wait for the others in every step: most ranks take longer than these",
+                      len(cause.places), ranks=ranks)  # fmt: skip
+        return title, say("compare their data and shapes with the others': npuperf analyze PATH --rank {rank}",
+                          rank=study.ranks[cause.places[0]].rank)  # fmt: skip
+    title = say("waits that nothing in these files explains")
+    if any(r.kineto for r in study.ranks):
+        return title, say("load all ranks of the job, with their launches")
+    return title, say("load all ranks of the job, with launches (npuperf profile --level 1)")
+
+
+def _rank_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tuple[Message, Message | None]:
     summary = study.ranks[cause.places[0]]
-    rank, more = summary.rank, _more(study, cause)
+    rank = summary.rank
     if len(cause.places) > 1:
         ranks = _listed(study, cause)
         what = {
@@ -138,81 +185,10 @@ def _rank(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     return title, say("look at its copies and streams: npuperf analyze PATH --rank {rank}", rank=rank)
 
 
-def _more(study: JobStudy, cause: RootCause) -> Quantity:
-    return ns(round(cause.excess / study.step_count))
-
-
 def _listed(study: JobStudy, cause: RootCause) -> Series:
     """Return the numbers of a cause's ranks, of many only the first."""
     numbers: list[str | int] = [study.ranks[p].rank for p in cause.places]
     return series(numbers if len(numbers) <= _RANKS else [*numbers[:_RANKS], "…"])
-
-
-def _stage(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    title = say_n("stage {stage} (rank {ranks}) computes {more} longer per step than the stages' usual pace",
-                  "stage {stage} (ranks {ranks}) computes {more} longer per step than the stages' usual pace",
-                  len(cause.places), stage=cause.stage, ranks=_listed(study, cause),
-                  more=_more(study, cause))  # fmt: skip
-    return title, say("move layers from stage {stage} to the others: look at the stage split, not at the network",
-                      stage=cause.stage)  # fmt: skip
-
-
-def _group(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    group = study.matched.groups[cause.group or 0]
-    title = say("group {group} (ranks {ranks}) transfers {more} longer per step than groups of its kind",
-                group=kind_name(group.kind, group.id), ranks=series(group.ranks[:_RANKS]),
-                more=_more(study, cause))  # fmt: skip
-    return title, say("look at its links: npuperf analyze PATH --table links")
-
-
-def _link(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    a, b = (study.ranks[p].rank for p in cause.places)
-    title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per step",
-                a=a, b=b, more=_more(study, cause))  # fmt: skip
-    return title, say("check this link, then compare again: npuperf analyze PATH --table links")
-
-
-def _schedule(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    micro = study.micro_batches
-    stages = study.stages.count
-    if micro is None:
-        return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
-    title = say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
-                micro=micro, stages=stages)  # fmt: skip
-    return title, say("more micro-batches per step make it smaller (now {part} of the pipeline's time)",
-                      part=part((stages - 1) / (micro + stages - 1)))  # fmt: skip
-
-
-def _jitter(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    if cause.why == "compute":
-        return say("stages are not quite equal, but making them so saves little"), None
-    if study.step_count < 2:
-        return say("no rank stands out; one step cannot tell what lasts"), None
-    return say("now one rank is late, now another: no lasting cause"), None
-
-
-def _unknown(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
-    if cause.places:
-        title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
-                      "ranks {ranks} wait for the others in every step: most ranks take longer than these",
-                      len(cause.places), ranks=_listed(study, cause))  # fmt: skip
-        return title, say("compare their data and shapes with the others': npuperf analyze PATH --rank {rank}",
-                          rank=study.ranks[cause.places[0]].rank)  # fmt: skip
-    title = say("waits that nothing in these files explains")
-    if any(r.kineto for r in study.ranks):
-        return title, say("load all ranks of the job, with their launches")
-    return title, say("load all ranks of the job, with launches (npuperf profile --level 1)")
-
-
-_WORDS: Final[dict[str, Callable[[JobStudy, RootCause], tuple[Message, Message | None]]]] = {
-    "rank": _rank,
-    "stage": _stage,
-    "group": _group,
-    "link": _link,
-    "schedule": _schedule,
-    "jitter": _jitter,
-    "unknown": _unknown,
-}
 
 
 #: Operations that are listed: those with most waiting.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
-from npuperf.job.job_replay import JobChange, JobProgram, JobRun, build, run, scaled
+from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.links import judge_links, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.packets import PacketCost, packet_costs
@@ -104,8 +104,8 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     matched, clocks, waits, job = _program(ranks, matched)
     if not matched.instances:
         return None
-    baseline = run(job, [JobChange()])
-    error = abs(float(baseline.length[0]) - job.measured) / max(job.measured, 1.0)
+    length = float(run(job, [JobChange()]).length[0])
+    error = abs(length - job.measured) / max(job.measured, 1.0)
     usable = error <= thresholds.replay_error
     stages = find_stages(ranks)
     wide = spans_stages(matched, stages)
@@ -118,7 +118,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
     links = judge_links(ranks, round(job.measured / count), count, thresholds)
     bounds = GainBounds(thresholds.root_share, error, usable)
-    elasticity, other = _elasticity(job, baseline) if usable else (None, 0.0)
+    elasticity, other = _elasticity(job, length) if usable else (None, 0.0)
     return JobStudy(
         ranks=tuple(ranks),
         places={(r.source, r.device): i for i, r in enumerate(ranks)},
@@ -133,11 +133,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
         bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
         micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
         links=tuple(links),
-        causes=tuple(
-            find_causes(
-                job, blamed, stages, split, slow_links(links, [frozenset(g.ranks) for g in matched.groups]), bounds
-            )
-        ),
+        causes=tuple(find_causes(job, blamed, stages, split, slow_links(links, matched.rank_sets), bounds)),
         costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,
@@ -212,15 +208,10 @@ def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 |
     return np.array([usual if c is None else c for c in found])
 
 
-def _elasticity(job: JobProgram, baseline: JobRun) -> tuple[Elasticity, float]:
+def _elasticity(job: JobProgram, length: float) -> tuple[Elasticity, float]:
     """Return what the job's length depends on: relative change per relative change; the last: of other local time."""
     less = np.full(job.ranks, _NUDGE)
-    changes = [
-        scaled(job, host=less),
-        scaled(job, less),
-        JobChange(transfer=job.transfer * _NUDGE),
-        scaled(job, other=less),
-    ]
-    length = run(job, changes).length
-    host, compute, transfer, other = ((baseline.length[0] - length) / baseline.length[0] / (1 - _NUDGE)).tolist()
+    faster = JobChange(transfer=job.transfer * _NUDGE)
+    nudged = run(job, [scaled(job, host=less), scaled(job, less), faster, scaled(job, other=less)]).length
+    host, compute, transfer, other = ((length - nudged) / length / (1 - _NUDGE)).tolist()
     return Elasticity(host=host, compute=compute, communication=transfer), other

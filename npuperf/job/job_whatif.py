@@ -97,7 +97,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
             compute[stage == number] *= factor
         elif words.get("a") is not None:
             a, b = int(words["a"]), int(words["b"])
-            factors = peer_factors(links, (a, b), [frozenset(g.ranks) for g in study.matched.groups])
+            factors = peer_factors(links, (a, b), study.matched.rank_sets)
             ends = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
             if not factors or len(ends) != 2:
                 return Answer(reason=say("link {a}-{b} has no three peers to be like", a=a, b=b))

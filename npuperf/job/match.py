@@ -74,9 +74,9 @@ class Matched(Struct, frozen=True):
         return len(self.starts)
 
     @property
-    def sizes(self) -> I64:
-        """Members of each instance."""
-        return np.diff(np.append(self.starts, len(self.members)))
+    def rank_sets(self) -> list[frozenset[int]]:
+        """The ranks of each group."""
+        return [frozenset(g.ranks) for g in self.groups]
 
     @property
     def stay(self) -> I64:
