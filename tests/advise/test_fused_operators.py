@@ -6,12 +6,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from build import EPOCH, K, kernel_details, us
 from small_programs import analyzed, answer
 
 from npuperf import advise
+from npuperf.advise.fused_operators import Alphabet
 from npuperf.model.result import Finding
 
 EVERY = 50_000  # ns from one call to the next
@@ -290,3 +292,30 @@ def test_a_recorded_step_of_adam() -> None:
     found = answer(analyzed(DATA / "msprof-analyze" / "timeline"), "fused_operators")
     (row,) = found.evidence["replacements"]
     assert (row["api"], row["count"], row["kernels"]) == ("torch_npu.optim.NpuFusedAdam", 1, 10 * 8)
+
+
+# --- which sequences a text can hold at all is known from its letters ------------------------------------------------
+
+
+#: Steps: "a", then one of "b" and "c", then perhaps "d".
+STEPS = ("a", "b|c", "d?")
+
+
+@pytest.mark.parametrize(
+    ("names", "possible"),
+    [
+        (("a", "b"), True),
+        (("a", "c", "d"), True),
+        (("c", "a"), True),  # the order is the expression's to tell
+        (("a", "d"), False),
+        (("b", "c", "d"), False),
+        (("x",), False),
+        ((), False),
+    ],
+)
+def test_a_step_that_must_be_there_needs_one_of_its_letters(names: tuple[str, ...], possible: bool) -> None:
+    alphabet = Alphabet(("a", "b", "c", "d"))
+    letters = frozenset(alphabet.text(names, np.arange(len(names))))
+    assert alphabet.possible(STEPS, letters) is possible
+    if not possible:
+        assert not alphabet.pattern(STEPS, ()).search("".join(sorted(letters)))

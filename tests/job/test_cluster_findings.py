@@ -1,4 +1,4 @@
-"""Findings about links, packets and experts: their sentences, their figures, and silence."""
+"""Findings about ranks, links, packets and experts: their sentences, their figures, and silence."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from clusters import pipeline_job
 from msgspec.structs import replace
-from ranks import MS
+from ranks import MS, US, Item, Work, experts, group, ints, summary, told
 from small_programs import assert_complete
 
-from npuperf.advise import RULES, load_thresholds
+from npuperf.advise import RULES, load_thresholds, ranks
 from npuperf.advise.rule import JobView
-from npuperf.job.job_study import JobStudy
+from npuperf.device.rank_summary import RankSummary, expert_times
+from npuperf.job.job_report import describe_job, judge_experts
+from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.packets import PacketCost, What
 from npuperf.model.job_result import Experts, Link
+from npuperf.model.labels import Labels
 from npuperf.model.result import Finding
+from npuperf.model.tasks import Tasks
+from npuperf.model.tasks import Work as TaskWork
 
 STEP = 100 * MS
 SLOW = Link(
@@ -201,3 +207,171 @@ def test_uneven_experts_in_words() -> None:
 def test_even_experts_are_no_finding() -> None:
     assert asked("uneven_experts") is None
     assert asked("uneven_experts", experts=[layer("1", 0, MS, MS, MS)]) is None
+
+
+# --- root causes of waiting: a finding for each that somebody can mend, and silence else -----------------------------
+
+
+ALIKE = Work(60)
+
+
+def asked_of(works: Sequence[Sequence[Work]], **changed: float) -> list[Finding]:
+    """Ask about ranks that do such work, each piece followed by a collective of 10 µs on all; it is one step."""
+    programs: dict[int, list[Item]] = {
+        r: ["dp/0", *(item for n, w in enumerate(own, 1) for item in (w, f"dp/{n}"))] for r, own in enumerate(works)
+    }
+    transfer = {f"dp/{n}": 10 for n in range(len(works[0]) + 1)}
+    thresholds = load_thresholds(changed)
+    study = study_job(told(programs, transfer, [group(range(len(works)), "dp", "dp")]), thresholds)
+    assert study is not None
+    return ranks.slow_rank.ask_job(JobView(study, describe_job(study, [], thresholds), thresholds))
+
+
+def steady(*works: Work) -> list[list[Work]]:
+    return [[w] * 5 for w in works]
+
+
+def test_the_rank_that_others_wait_for() -> None:
+    """Five times 40 µs longer than the others in a step of 560 µs; three ranks wait for it."""
+    (found,) = asked_of(steady(ALIKE, ALIKE, Work(100), ALIKE))
+    assert_complete(found, 560 * US)
+    assert (found.rule, found.rank, found.device, found.severity) == ("slow_rank", 2, 2, "high")
+    assert found.evidence["waited_ns"] == 600 * US and found.evidence["compute_excess_ns_per_step"] == 200 * US
+    assert found.gain_ns_per_step is not None and found.gain_pct is not None
+    assert found.gain_ns_per_step[0] <= 200 * US <= found.gain_ns_per_step[1]
+    assert found.gain_pct[0] <= 100 * 200 / 560 <= found.gain_pct[1]
+    assert str(found.title).startswith("rank 2 computes 200.00 us longer per step than its peers")
+    assert "--rank 2" in str(found.next)
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        (Work(60, host=40), "waits 200.00 us longer per step for its host"),
+        (Work(60, other=40), "takes 200.00 us longer per step"),
+    ],
+)
+def test_why_it_is_slow_is_said(slow: Work, words: str) -> None:
+    (found,) = asked_of(steady(ALIKE, slow, ALIKE))
+    assert found.rank == 1 and words in str(found.title)
+
+
+def test_each_of_two_slow_ranks_that_cost_something_is_named() -> None:
+    """By turns: rank 0 is slow in one half, rank 1 in the other. Mending either gains its half."""
+    first, second = [Work(100)] * 5 + [ALIKE] * 5, [ALIKE] * 5 + [Work(100)] * 5
+    found = asked_of([first, second, [ALIKE] * 10])
+    assert sorted(f.rank for f in found if f.rank is not None) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "works",
+    [
+        steady(ALIKE, ALIKE, ALIKE),
+        steady(ALIKE, Work(60, 0, 0), Work(60)),
+        [[Work(100 if n % 3 == r else 60) for n in range(6)] for r in range(3)],  # by turns, as much each
+        steady(Work(1_000), Work(1_005), Work(1_000)),  # half a percent
+    ],
+)
+def test_no_rank_is_slow(works: list[list[Work]]) -> None:
+    assert asked_of(works) == []
+
+
+def test_how_much_it_must_cost_is_a_threshold() -> None:
+    works = steady(Work(1_000), Work(1_005), Work(1_000))
+    assert [f.rank for f in asked_of(works, root_share=0.0002)] == [1]
+
+
+# --- experts with different loads ------------------------------------------------------------------------------------
+
+
+def judged(*ranks: RankSummary) -> list[Experts]:
+    return judge_experts(ranks, load_thresholds())
+
+
+def rank(number: int, *ns: int, kind: str = "ep", members: tuple[int, ...] = (0, 1, 2), **more: Any) -> RankSummary:
+    """A rank whose grouped matmuls take so many ns, one every 10 ms, with one token per µs."""
+    rows = [(10 * MS * i, took, took // 1_000) for i, took in enumerate(ns)]
+    return summary(number, groups=(group(members, kind),), **{"experts": experts(rows), **more})
+
+
+def test_all_wait_for_the_fullest_expert() -> None:
+    """Layer 0: 6, 3, 3 ms: longest 6, mean 4. Layer 1: 1 ms each."""
+    first, second = judged(rank(0, 6 * MS, MS), rank(1, 3 * MS, MS), rank(2, 3 * MS, MS))
+    assert (first.group, first.ranks, first.layer, first.time_ns) == ("1", [0, 1, 2], 0, [6 * MS, 3 * MS, 3 * MS])
+    assert (first.tokens, first.imbalance, first.lost_ns) == ([6_000, 3_000, 3_000], 1.5, 2 * MS)
+    assert (second.layer, second.imbalance, second.lost_ns) == (1, 1.0, 0)
+
+
+def test_layers_are_numbered_in_every_step() -> None:
+    """Two steps: now rank 0, now rank 1 is the fullest, 6 against 2 ms: 2 + 2 ms are lost, though sums are equal."""
+    steps = {"step_number": ints([0, 1]), "step_start": ints([0, 10 * MS]), "step_end": ints([10 * MS, 20 * MS])}
+    (layer,) = judged(rank(0, 6 * MS, 2 * MS, **steps), rank(1, 2 * MS, 6 * MS, **steps))
+    assert (layer.layer, layer.time_ns, layer.imbalance, layer.lost_ns) == (0, [8 * MS, 8 * MS], 1.5, 4 * MS)
+
+
+def test_what_lies_outside_of_steps_is_left_out() -> None:
+    steps = {"step_number": ints([0]), "step_start": ints([10 * MS]), "step_end": ints([20 * MS])}
+    (layer,) = judged(rank(0, 9 * MS, 6 * MS, 9 * MS, **steps), rank(1, MS, 2 * MS, MS, **steps))
+    assert (layer.time_ns, layer.lost_ns) == ([6 * MS, 2 * MS], 2 * MS)
+
+
+def test_tokens_that_were_not_recorded() -> None:
+    unknown = rank(1, 2 * MS, experts=experts([(0, 2 * MS, -1)]))
+    (layer,) = judged(rank(0, 6 * MS), unknown)
+    assert layer.tokens == [6_000, None]
+
+
+def test_a_rank_with_other_matmuls_is_left_out() -> None:
+    (layer,) = judged(rank(0, 6 * MS), rank(1, 2 * MS), rank(2, MS, MS))
+    assert layer.ranks == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [rank(0, 6 * MS)],  # alone
+        [rank(0, 6 * MS), rank(1, 2 * MS, MS)],  # other numbers of matmuls
+        [rank(0, 6 * MS, kind="tp"), rank(1, 2 * MS, kind="tp")],
+        [rank(0, 3 * MS), rank(1, 2 * MS)],  # 0.5 ms of 100
+        [rank(0), rank(1)],
+        [rank(0, 6 * MS, experts=None), rank(1, 2 * MS, experts=None)],
+        [],
+    ],
+)
+def test_no_imbalance(ranks: list[RankSummary]) -> None:
+    assert judged(*ranks) == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tokens"),
+    [
+        ('"1024,4096;8,4096,8192;8"', 1024),
+        ('"100,4096;28,4096;16,4096,8192;16"', 128),
+        ("1024,4096;8,4096,8192;;;;;;8", 1024),  # absent inputs between
+        ('"1024,4096;4096,8192"', -1),  # no token is among all but the last two
+        ("N/A", -1),
+        (f"{'9' * 5000},4096;4096,8192;8", -1),
+        ("", -1),
+        (None, -1),
+    ],
+)
+def test_tokens_are_read_from_shapes(shapes: str | None, tokens: int) -> None:
+    start = ints([0, 100])
+    tasks = Tasks.build(
+        start,
+        start + 40,
+        np.full(2, TaskWork.COMPUTE, np.uint8),
+        type=Labels.of(["GroupedMatmul", "MatMulV2"]),
+        shapes=Labels.of([shapes, "1,2;3,4;5"]),
+    )
+    found = expert_times(tasks, tasks.type)
+    assert (found.start.tolist(), found.ns.tolist(), found.tokens.tolist()) == ([0], [40], [tokens])
+
+
+def test_grouped_matmuls_in_order_of_start() -> None:
+    """Whatever their exact type; communication that only sounds like them is left out."""
+    start = ints([300, 0, 100, 200])
+    work = np.array([TaskWork.COMPUTE, TaskWork.COMPUTE, TaskWork.COMMUNICATION, TaskWork.COMPUTE], np.uint8)
+    types = Labels.of(["aclnnGroupedMatmulV4_x", "GroupedMatMulSwiglu", "GroupedMatmul", "AlltoAllGroupedMatmul"])
+    found = expert_times(Tasks.build(start, start + ints([1, 2, 3, 4]), work), types)
+    assert (found.start.tolist(), found.ns.tolist()) == ([0, 300], [2, 1])

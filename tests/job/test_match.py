@@ -1,17 +1,21 @@
-"""The same operation on several ranks: by step and key, never by its place in a sequence."""
+"""The same operation on several ranks: by step and key, never by its place in a sequence; and who waited in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from ranks import MS, group, operations, summary
+from ranks import MS, US, Work, group, ints, operations, summary, told
 
+from npuperf.device import rank_summary
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.match import Matched, match
+from npuperf.job.clocks import align, pair_in_time
+from npuperf.job.match import JobWaits, Matched, by_kind, find_waits, kind_name, match, split_exposed
+from npuperf.model.intervals import Intervals
 
 
 def rank(number: int, rows: Sequence[dict[str, Any]], *ranks_of_group: int, **groups: Sequence[int]) -> RankSummary:
@@ -166,3 +170,258 @@ def test_dropping_some_leaves_the_others_as_they_were() -> None:
 def test_stays_are_ends_minus_starts() -> None:
     matched = match([rank(0, named("a", stay=5 * MS), 0, 1), rank(1, named("a", stay=3 * MS), 0, 1)], 2)
     assert matched.stay.tolist() == [5 * MS, 3 * MS]
+
+
+# --- ends of point-to-point operations that name no peer, brought together by time -----------------------------------
+
+
+#: One exchange: the two ranks' arrivals and the end of both (µs).
+Exchange = tuple[Mapping[int, int], int]
+
+
+def exchanged(count: int, exchanges: Sequence[Exchange], ahead: Sequence[int] = ()) -> list[RankSummary]:
+    """``count`` ranks of one group with two barriers, and exchanges of which they do not tell with whom."""
+    last = max(end for _, end in exchanges)
+    found = []
+    for rank in range(count):
+        off = (ahead[rank] if ahead else 0) * US
+        mine = sorted((arrivals[rank], end) for arrivals, end in exchanges if rank in arrivals)
+        barriers = [(-1_000, -900), *mine, (last + 1_000, last + 1_100)]
+        inner = range(1, len(mine) + 1)
+        rows = operations([
+            {"name": f"p2p{i}", "type": "batchSendRecv", "group": "pp", "index": i} if i in inner
+            else {"name": f"barrier{i > 0}", "type": "barrier", "group": "all"}
+            for i in range(len(barriers))
+        ])  # fmt: skip
+        rows = replace(
+            rows,
+            start=np.array([b[0] for b in barriers], np.int64) * US + off,
+            end=np.array([b[1] for b in barriers], np.int64) * US + off,
+            p2p=np.array([i in inner for i in range(len(barriers))]),
+        )
+        everyone = range(count)
+        found.append(summary(rank, operations=rows, groups=(group(everyone, "pp", "pp"), group(everyone, None, "all"))))
+    return found
+
+
+def peers(ranks: list[RankSummary]) -> list[list[int]]:
+    """Whom each rank is said to have talked to, in order of time."""
+    matched = match(ranks, len(ranks))
+    found = pair_in_time(ranks, matched, align(matched, len(ranks)))
+    return [r.operations.peer[1:-1].tolist() for r in found]
+
+
+CHAIN: list[Exchange] = [
+    ({0: 0, 1: 90}, 100),  # 0 waits for 1
+    ({1: 110, 2: 180}, 200),
+    ({0: 150, 1: 250}, 300),
+    ({2: 220, 3: 390}, 400),
+    ({1: 310, 2: 410}, 420),
+]
+
+
+def test_of_three_neighbours_each_end_finds_its_other() -> None:
+    assert peers(exchanged(4, CHAIN)) == [[1, 1], [0, 2, 0, 2], [1, 3, 1], [2]]
+
+
+def test_clocks_that_are_off_do_not_matter() -> None:
+    assert peers(exchanged(4, CHAIN, (0, 5_000, -3_000, 70))) == [[1, 1], [0, 2, 0, 2], [1, 3, 1], [2]]
+
+
+def test_a_ring_closes() -> None:
+    """The first and the last rank talk to each other as well (interleaved stages)."""
+    ring: list[Exchange] = [*CHAIN, ({0: 450, 3: 500}, 510)]
+    assert peers(exchanged(4, ring)) == [[1, 1, 3], [0, 2, 0, 2], [1, 3, 1], [2, 0]]
+
+
+def test_an_operation_whose_other_end_was_lost_keeps_no_peer() -> None:
+    ranks = exchanged(3, CHAIN[:3])
+    lost = ranks[1].operations.filter(np.arange(len(ranks[1].operations)) != 1)  # its first exchange, with rank 0
+    ranks[1] = replace(ranks[1], operations=lost)
+    found = pair_in_time(ranks, matched := match(ranks, 3), align(matched, 3))
+    assert [r.operations.peer[1:-1].tolist() for r in found] == [[-1, 1], [2, 0], [1]]
+
+
+def test_a_group_of_two_needs_no_pairing() -> None:
+    assert peers(exchanged(2, [({0: 0, 1: 50}, 60)])) == [[-1], [-1]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pairs_of_random_chains_come_back(seed: int) -> None:
+    """Five ranks; exchanges end at least 60 µs after one another, clocks are up to 9 ms off."""
+    random = Random(seed)
+    free = [0] * 5
+    exchanges: list[Exchange] = []
+    true: list[list[int]] = [[] for _ in free]
+    for _ in range(40):
+        a = random.randrange(4)
+        arrivals = {r: free[r] + random.randint(10, 200) for r in (a, a + 1)}
+        end = max(max(arrivals.values()) + random.randint(20, 50), max((e for _, e in exchanges), default=0) + 60)
+        exchanges.append((arrivals, end))
+        free[a] = free[a + 1] = end
+        true[a].append(a + 1)
+        true[a + 1].append(a)
+    ahead = [random.randint(-9_000, 9_000) for _ in free]
+    assert peers(exchanged(5, exchanges, ahead)) == true
+
+
+# --- waiting and transfer of operations whose times were written down by hand ----------------------------------------
+
+
+#: Two ranks, three collectives (start, end; µs): rank 1 is late for a, rank 0 for b, c is in time.
+TWO = {0: {"a": (0, 110), "b": (250, 270), "c": (400, 430)}, 1: {"a": (100, 110), "b": (200, 270), "c": (400, 430)}}
+
+
+def ranks_of(
+    times: Mapping[int, Mapping[str, tuple[int, int]]], group_ranks: tuple[int, ...], kind: str = "dp"
+) -> list[RankSummary]:
+    """Ranks with operations of one group, from … to … in µs; every one is exposed from its start to its end."""
+    found = []
+    for rank, own in times.items():
+        start, end = (ints([t[i] for t in own.values()]) * US for i in (0, 1))
+        rows = operations([{"name": name} for name in own])
+        rows = replace(rows, start=start, end=end)
+        found.append(
+            summary(
+                rank,
+                operations=rows,
+                groups=(group(group_ranks, kind),),
+                exposed_op=np.arange(len(own)),
+                exposed_start=start,
+                exposed_end=end,
+            )
+        )
+    return found
+
+
+def waits_of(ranks: list[RankSummary], world: int) -> tuple[Matched, JobWaits]:
+    matched = match(ranks, world)
+    return matched, find_waits(matched)
+
+
+def test_who_stays_shortest_waited_for_nobody() -> None:
+    """Transfers: 10, 20, 30 µs; rank 0 waits 100 for a, rank 1 50 for b."""
+    _, waits = waits_of(ranks_of(TWO, (0, 1)), 2)
+    assert (waits.transfer / US).tolist() == [10, 20, 30, 10, 20, 30]
+    assert (waits.wait / US).tolist() == [100, 0, 0, 0, 50, 0]
+    assert not waits.unknown.any() and waits.known.all() and not waits.alone.any()
+
+
+def test_the_last_to_come_is_named() -> None:
+    matched, waits = waits_of(ranks_of(TWO, (0, 1)), 2)
+    last = {
+        int(matched.members[s]) % 3: int(matched.rank[op]) for s, op in zip(matched.starts, waits.last, strict=True)
+    }
+    assert (last[0], last[1]) == (1, 0)
+
+
+def test_no_clock_is_needed() -> None:
+    """Rank 1's clock is 7 s ahead."""
+    ahead = {0: TWO[0], 1: {op: (s + 7_000_000, e + 7_000_000) for op, (s, e) in TWO[1].items()}}
+    assert waits_of(ranks_of(ahead, (0, 1)), 2)[1].wait.tolist() == waits_of(ranks_of(TWO, (0, 1)), 2)[1].wait.tolist()
+
+
+def test_with_a_missing_rank_waits_are_lower_bounds() -> None:
+    """Rank 2 was not loaded: rank 0 waited 100 µs for rank 1 at least; the 10 both had may be waiting as well."""
+    _, waits = waits_of(ranks_of(TWO, (0, 1, 2)), 3)
+    assert (waits.wait / US).tolist() == [100, 0, 0, 0, 50, 0]
+    assert (waits.unknown / US).tolist() == [10, 20, 30, 10, 20, 30]
+    assert not waits.transfer.any() and not waits.known.any()
+
+
+def test_what_nobody_else_has_is_unknown() -> None:
+    only = {0: {"a": (0, 110), "x": (200, 230)}, 1: {"a": (100, 110)}}
+    _, waits = waits_of(ranks_of(only, (0, 1)), 2)
+    assert (waits.unknown / US).tolist() == [0, 30, 0]
+    assert (waits.wait / US).tolist() == [100, 0, 0]
+
+
+def test_a_group_of_one_only_transfers() -> None:
+    _, waits = waits_of([*ranks_of({0: {"a": (0, 3)}}, (0,))], 2)
+    assert waits.alone.all() and (waits.transfer / US).tolist() == [3] and not waits.wait.any()
+
+
+def test_three_ranks_wait_for_the_last_one_each() -> None:
+    times = {0: {"a": (0, 100)}, 1: {"a": (60, 100)}, 2: {"a": (95, 100)}}
+    assert (waits_of(ranks_of(times, (0, 1, 2)), 3)[1].wait / US).tolist() == [95, 35, 0]
+
+
+# --- exposed ---------------------------------------------------------------------------------------------------------
+
+
+def exposed(times: Mapping[int, Mapping[str, tuple[int, int]]], window: tuple[int, int]) -> tuple[int, ...]:
+    """Transfer, wait, unknown of rank 0 within a window, µs."""
+    ranks = ranks_of(times, (0, 1))
+    matched, waits = waits_of(ranks, 2)
+    found = split_exposed(ranks[0], matched, waits, 0, *(ints([t]) * US for t in window))
+    return tuple(int(v[0]) // US for v in (found.transfer, found.wait, found.unknown))
+
+
+@pytest.mark.parametrize(
+    ("window", "parts"),
+    [
+        ((0, 430), (60, 100, 0)),
+        ((0, 40), (0, 40, 0)),  # the wait comes first
+        ((60, 105), (5, 40, 0)),  # then the transfer
+        ((105, 260), (15, 0, 0)),  # the end of a and half of b
+        ((110, 250), (0, 0, 0)),
+    ],
+)
+def test_exposed_communication_waits_first_then_transfers(window: tuple[int, int], parts: tuple[int, ...]) -> None:
+    assert exposed(TWO, window) == parts
+
+
+def test_what_compute_hides_is_the_wait_as_it_comes_first() -> None:
+    """Exposed is only the end of rank 0's stay, from 90 to 110 µs: 10 of its wait, and the transfer."""
+    ranks = ranks_of({0: {"a": (0, 110)}, 1: {"a": (100, 110)}}, (0, 1))
+    ranks[0].exposed_start[:] = 90 * US
+    matched, waits = waits_of(ranks, 2)
+    found = split_exposed(ranks[0], matched, waits, 0, ints([0]), ints([200 * US]))
+    assert (found.transfer.tolist(), found.wait.tolist()) == ([10 * US], [10 * US])
+
+
+def test_windows_side_by_side_add_up() -> None:
+    ranks = ranks_of(TWO, (0, 1))
+    matched, waits = waits_of(ranks, 2)
+    edges = ints(range(0, 431, 43)) * US
+    found = split_exposed(ranks[0], matched, waits, 0, edges[:-1], edges[1:])
+    assert (found.transfer.sum(), found.wait.sum()) == (60 * US, 100 * US)
+
+
+def test_a_group_of_one_is_told_apart_as_transfer() -> None:
+    ranks = told(
+        {0: ["own/1", "dp/1"], 1: ["dp/1"]}, {"own/1": 3, "dp/1": 10}, [group([0], id="own"), group([0, 1], id="dp")]
+    )
+    matched, waits = waits_of(ranks, 2)
+    found = split_exposed(ranks[0], matched, waits, 0, ints([0]), ints([100 * US]))
+    assert (found.transfer[0] // US, found.alone[0] // US, found.wait[0]) == (13, 3, 0)
+
+
+def test_waits_by_kind_of_group() -> None:
+    groups = [group([0, 1], "tp", "t"), group([0, 1], "dp", "d"), group([0, 1], None, "77")]
+    ops = {"t/1": 1, "d/1": 1, "77/1": 1}
+    ranks = told(
+        {0: ["t/1", "d/1", "77/1"], 1: [Work(5), "t/1", Work(7), "d/1", Work(9), "77/1"]}, ops, groups
+    )  # rank 0 waits 5, 7 and 9 µs
+    matched, waits = waits_of(ranks, 2)
+    found = by_kind(matched, waits.wait, matched.rank == 0)
+    assert found == {"tp": 5 * US, "dp": 7 * US, "group 77": 9 * US}
+    assert kind_name(None, "") == "all ranks"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_operations_at_once_the_one_that_began_first_owns_the_time(seed: int) -> None:
+    """Nanosecond by nanosecond, for what compute does not hide."""
+    random = np.random.default_rng(seed)
+    start = np.sort(random.choice(200, 12, replace=False)).astype(np.int64)
+    end = start + random.integers(1, 60, 12)
+    rows = replace(operations([{}] * 12), start=start, end=end)
+    hidden = random.random(300) < 0.3
+    running = [[i for i in range(12) if start[i] <= t < end[i]] for t in range(300)]
+    owner = [min(now) if now and not hidden[t] else -1 for t, now in enumerate(running)]
+    free = np.flatnonzero(np.array(owner) >= 0).astype(np.int64)
+    found, pieces = rank_summary._owners(rows, Intervals.union(free, free + 1))
+    told_ = np.full(300, -1)
+    for i, first, last in zip(found.tolist(), pieces.start.tolist(), pieces.end.tolist(), strict=True):
+        told_[first:last] = i
+    assert told_.tolist() == owner

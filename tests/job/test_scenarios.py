@@ -6,7 +6,6 @@ runs the same job again, with the same luck, without the fault. Nothing here com
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
 from cluster_files import write
 from cluster_job import Fault
 from cluster_scenarios import SMALL, Expected, Scenario, scenarios

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
 from cluster_files import write
 from cluster_job import Fault, Job, group_hash, groups, program
 from cluster_scenarios import scenarios
