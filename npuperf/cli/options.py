@@ -123,15 +123,14 @@ def bad_value(param: Any, value: object, wanted: type | None, why: str = "") -> 
         return UsageError(say("{name} {value}: {why}", name=name, value=brief(value), why=why))
     if wanted is Path and value != "":  # the framework asks of a path only whether it may be read
         return UsageError(say("{name} {value}: permission to read it is denied", name=name, value=str(value)))
-    limits = _limits(getattr(param, "min", None), getattr(param, "max", None))
+    least, most = getattr(param, "min", None), getattr(param, "max", None)
+    limits: Message | None = None
+    if least is not None:
+        limits = say("of at least {least}", least=f"{least:g}")
+        if most is not None:
+            limits = say("from {least} to {most}", least=f"{least:g}", most=f"{most:g}")
     kind = chain(_WANTED[wanted], limits, by=" ")
     return UsageError(say("{name} {value}: {kind} is wanted", name=name, value=brief(value), kind=kind))
-
-
-def _limits(least: float | None, most: float | None) -> Message | None:
-    if least is None or most is None:
-        return None if least is None else say("of at least {least}", least=f"{least:g}")
-    return say("from {least} to {most}", least=f"{least:g}", most=f"{most:g}")
 
 
 def in_our_words(error: Any) -> UsageError:
@@ -140,30 +139,22 @@ def in_our_words(error: Any) -> UsageError:
     everything = say("{command} lists everything", command=f"{command}--help")
     name = getattr(error, "option_name", None)
     told = error.format_message().rstrip(".")
-    if name is None:
-        return UsageError(_told(told), hint=everything)
+    if name is None:  # of arguments; what we do not know of stays as it is
+        extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", told, re.DOTALL)
+        what = say("a command is missing") if told == "Missing command" else say("{what}", what=told)
+        if extra is not None:
+            what = say("got unexpected extra arguments: {words}", words=extra[1])
+        return UsageError(what, hint=everything)
     if "not take a value" in told:
         return UsageError(say("{name}: takes no value", name=name), hint=everything)
     if not hasattr(error, "possibilities"):  # a known option, used wrongly
         return UsageError(say("{name}: its value is missing", name=name), hint=everything)
-    near = _nearest(name, error.ctx)
-    meant = say("did you mean {name}?", name=near) if near else None
-    return UsageError(say("{name}: no such option", name=name), hint=chain(meant, everything, by=" "))
-
-
-def _told(words: str) -> Message:
-    """Return what the framework says of arguments; what we do not know of stays as it is."""
-    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", words, re.DOTALL)
-    if extra is not None:
-        return say("got unexpected extra arguments: {words}", words=extra[1])
-    return say("a command is missing") if words == "Missing command" else say("{what}", what=words)
-
-
-def _nearest(name: str, ctx: Any) -> str | None:
     from difflib import get_close_matches
 
-    known = [flag for param in ctx.command.params for flag in (*param.opts, *param.secondary_opts)]
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.5)), None)
+    known = [flag for param in error.ctx.command.params for flag in (*param.opts, *param.secondary_opts)]
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = say("did you mean {name}?", name=near[0]) if near else None
+    return UsageError(say("{name}: no such option", name=name), hint=chain(meant, everything, by=" "))
 
 
 # -- Values that are right as they come, kept from typer's converter.
@@ -203,21 +194,16 @@ class _Converter:
             return () if param.multiple or param.nargs == -1 else None
         wanted = param.type_descriptor.annotation
         if wanted is Path and (why := _no_path(value)):
-            raise _refused(param, value, None, why)
+            raise bad_value(param, value, None, why)
         known = _right(value, param)
         if known is not _NOT_SURE:
             return known
         if wanted is Path and value == "":  # which would be the current folder
-            raise _refused(param, value, wanted)
+            raise bad_value(param, value, wanted)
         try:
             return self._build().coerce(value, param=param, ctx=ctx)
         except typer.BadParameter as error:
-            raise _refused(param, value, wanted, error.message) from error
-
-
-def _refused(*what: Any) -> Exception:
-
-    return bad_value(*what)
+            raise bad_value(param, value, wanted, error.message) from error
 
 
 def _no_path(value: Any) -> str | None:
@@ -238,17 +224,13 @@ def _right(value: Any, param: Any) -> Any:
         texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return list(value) if texts else _NOT_SURE
     if wanted is int and isinstance(value, str):
-        return _number(value, param.min, param.max)
+        if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+            return _NOT_SURE
+        number, least, most = int(value), param.min, param.max
+        return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
     if wanted is Path and isinstance(value, str | Path) and value != "":
         return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else _NOT_SURE  # noqa: PTH110
     return value if type(value) is wanted else _NOT_SURE
-
-
-def _number(text: str, least: float | None, most: float | None) -> Any:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        return _NOT_SURE
-    number = int(text)
-    return number if (least is None or least <= number) and (most is None or number <= most) else _NOT_SURE
 
 
 # -- Commands whose options are declared beside the fields of their requests.
