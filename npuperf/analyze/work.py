@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from msgspec import Struct, field, structs
 
@@ -127,21 +127,13 @@ def workload_of(profile: DeviceProfile) -> ProcessFingerprint:
     groups = frozenset((g.kind or _UNNAMED, tuple(sorted(g.ranks))) for g in communication.groups if g.ranks)
     told = communication.distributed.get("world_size") or _told_size(context)
     of_all = (len(ranks) for kind, ranks in groups if kind in _OF_ALL)
-    workload = _workload(context, soc=profile.soc, kineto=profile.kineto)
-    return ProcessFingerprint(
-        structs.replace(
-            workload,
-            world_size=told or max(of_all, default=None),
-            frequency_mhz=profile.frequency_mhz,
-        ),
-        groups,
-    )
+    size = told or max(of_all, default=None)
+    return ProcessFingerprint(_workload(profile, world_size=size, frequency_mhz=profile.frequency_mhz), groups)
 
 
 def workload_of_host(profile: HostProfile) -> ProcessFingerprint:
     """Return what the files of a process without a device tell."""
-    workload = _workload(profile.context, soc=profile.soc, kineto=profile.kineto)
-    return ProcessFingerprint(structs.replace(workload, world_size=_told_size(profile.context)))
+    return ProcessFingerprint(_workload(profile, world_size=_told_size(profile.context)))
 
 
 def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
@@ -152,6 +144,8 @@ def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
     """
     all_ = [one.workload for one in found]
     clocks = [one.frequency_mhz for one in all_ if one.frequency_mhz is not None]
+    groups = {group for one in found for group in one.groups}
+    sizes = Counter((kind, len(ranks)) for kind, ranks in groups if len(ranks) > 1)  # of one rank nothing is exchanged
     return Workload(
         command=_first(one.command or None for one in all_) or (),
         git_commit=_first(one.git_commit for one in all_),
@@ -162,7 +156,7 @@ def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
         level=_first(one.level for one in all_),
         options=_first(one.options or None for one in all_) or (),
         world_size=max((one.world_size for one in all_ if one.world_size is not None), default=None),
-        groups=_sizes(frozenset().union(*(one.groups for one in found))),
+        groups=tuple(GroupSize(kind=kind, groups=n, ranks=ranks) for (kind, ranks), n in sorted(sizes.items())),
         frequency_mhz=(min(low for low, _ in clocks), max(high for _, high in clocks)) if clocks else None,
         recording_overhead=max((o for one in all_ if (o := one.recording_overhead) is not None), default=None),
         settings=_first(one.settings or None for one in all_) or (),
@@ -174,33 +168,32 @@ def _first(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
 
 
-def _sizes(groups: frozenset[tuple[str, tuple[int, ...]]]) -> tuple[GroupSize, ...]:
-    """Count groups by kind and size; of one rank there is no communication."""
-    sizes = [(kind, len(ranks)) for kind, ranks in groups if len(ranks) > 1]
-    return tuple(GroupSize(kind=k, groups=sizes.count((k, n)), ranks=n) for k, n in sorted(set(sizes)))
-
-
-def _workload(context: Context, *, soc: str | None, kineto: bool) -> Workload:
+def _workload(
+    profile: DeviceProfile | HostProfile,
+    *,
+    world_size: int | None,
+    frequency_mhz: tuple[int, int] | None = None,
+) -> Workload:
+    """Return what was run; of its settings, variables that were set and matter for what runs, by name."""
+    context = profile.context
     return Workload(
         command=context.command,
         git_commit=context.git_commit,
-        soc=soc,
+        soc=profile.soc,
         cann=context.cann,
         torch=context.torch,
         torch_npu=context.torch_npu,
         level=context.level,
         options=tuple(f"{name}={value}" for name, value in sorted(context.options.items())),
+        world_size=world_size,
+        frequency_mhz=frequency_mhz,
         recording_overhead=context.overhead,
-        settings=_settings(context),
-        kineto=kineto,
-    )
-
-
-def _settings(context: Context) -> tuple[str, ...]:
-    """Return the variables that were set and matter for what runs, by name."""
-    recorded = context.environment.recorded()
-    return tuple(
-        f"{name}={value}" for name, value, _ in recorded if value and is_kept(name) and not _PLACES.search(name)
+        settings=tuple(
+            f"{name}={value}"
+            for name, value, _ in context.environment.recorded()
+            if value and is_kept(name) and not _PLACES.search(name)
+        ),
+        kineto=profile.kineto,
     )
 
 
@@ -259,15 +252,48 @@ def work_out(
     if errors and len(errors) == len(sources):
         raise errors[0]
     examined = [e for s in sources for e in s.examined]
-    if not examined and not any(s.host for s in sources):
-        _check_choice(question, sources)
-    result = _result(question, recording, sources, context, thresholds)
-    gates = (judge_cores(e, [x.checked[i] for x in examined if x.checked]) for i, e in enumerate(question.expect))
-    result = structs.replace(result, gates=tuple(gates))
+    hosts = [s.host for s in sources if s.host is not None]
+    if not examined and not hosts and question.partial:
+        _refuse_choice(sources)
+    # Ranks that several sources claim cannot be of one run.
+    seen = Counter(pair for s in sources for pair in s.seen if pair[0] is not None)
+    twice = [say("rank {rank}, device {device}", rank=r, device=d) for (r, d), n in sorted(seen.items()) if n > 1]
+    together: AllDevices | None = None
+    if not twice and sum(e.summary is not None for e in examined) > 1:
+        from npuperf.analyze.whole_job import as_one_job  # one device has no use for all that this loads
+
+        together = as_one_job(examined, question, thresholds)
+    if together is None:
+        together = each_for_itself(examined, question, thresholds, different_runs=bool(twice))
+    digest = merge_digests([e.digest for e in examined], together.exposed)
+    if digest is None and hosts:  # there is no device at all
+        from npuperf.analyze.counting import digest_of_hosts
+
+        digest = digest_of_hosts(hosts)
+    verdict = with_costliest(together.verdict, together.devices, thresholds)
+    checked = [e.checked for e in examined if e.checked]
+    exported: dict[str, Any] = merged_exports([s.log for s in sources if s.examined])
+    result = Result(
+        tool=Tool(name="npuperf", version=__version__),
+        input=_input(question, recording, sources, context, twice),
+        verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
+        devices=together.devices,
+        operators=list_operators(merge_operators([e.operators for e in examined]), thresholds),
+        kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: question.top],
+        findings=sort_findings(together.findings),
+        what_if=together.what_if,
+        cluster=together.cluster,
+        thresholds=thresholds.as_dict(),
+        workload=shared_workload([setup for s in sources for setup in s.setups]),
+        digest=digest,
+        gates=tuple(judge_cores(e, [of_one[i] for of_one in checked]) for i, e in enumerate(question.expect)),
+        **exported,
+    )
     return result, not errors and all(log.settled for log in (context, *(s.log for s in sources)))
 
 
 def _examine(reading: Reading, question: Question, thresholds: Thresholds, earlier: Earlier) -> _Source:
+    """Examine the devices of a source that were asked for; where it has none, count what its host did."""
     log = ReadLog(kineto=reading.log.kineto)  # the reading's own is shared by all who ask
     log.add(reading.log)
     examined: list[Examined | None] = []
@@ -276,53 +302,30 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
     profiles = reading.handed_over()
     seen = tuple((p.rank, p.device) for p in profiles)
     tasks = sum(len(p.tasks) for p in profiles)
+    ranks = question.chosen_ranks
     while profiles:
-        own = _steps_of(profiles[0])
+        profile = profiles[0]
+        own = {*step_windows(profile.tasks)[0].tolist()} or {v.step for v in profile.vendor_steps if v.step is not None}
         steps |= own
-        if _is_chosen(profiles[0], own, question):
-            setups.append(workload_of(profiles[0]))
-            examined.append(examine(profiles.popleft(), question, thresholds, earlier, log))  # which lets go of parts
+        of_rank = not ranks or profile.rank in ranks
+        chosen = of_rank and question.device in (None, profile.device) and question.step in (None, *own)
+        if chosen:
+            setups.append(workload_of(profile))
+        del profile  # of which parts are let go while it is examined
+        if chosen:
+            examined.append(examine(profiles.popleft(), question, thresholds, earlier, log))
         else:
             profiles.popleft()
     host = None
     if reading.host is not None:
         steps |= set(reading.host.host_steps.number.tolist())
-        host = _count_host(reading.host, question)
-        setups += [workload_of_host(reading.host)] if host else []
+        if question.device is None and (not ranks or reading.host.rank in ranks):
+            from npuperf.analyze.counting import count_host
+
+            host = count_host(reading.host, question.step)
+            setups += [workload_of_host(reading.host)] if host else []
     found = tuple(e for e in examined if e)
     return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
-
-
-def _steps_of(profile: DeviceProfile) -> set[int]:
-    """Return the numbers of a device's steps."""
-    numbers, _ = step_windows(profile.tasks)
-    return set(numbers.tolist()) or {v.step for v in profile.vendor_steps if v.step is not None}
-
-
-def _is_chosen(profile: DeviceProfile, steps: set[int], question: Question) -> bool:
-    """Tell whether a device, which has these steps, was asked for."""
-    of_rank = not question.chosen_ranks or profile.rank in question.chosen_ranks
-    return of_rank and question.device in (None, profile.device) and (question.step is None or question.step in steps)
-
-
-def _count_host(profile: HostProfile, question: Question) -> Digest | None:
-    """Count what the host did, if it is of a rank that was asked for, and no device was."""
-    of_rank = not question.chosen_ranks or profile.rank in question.chosen_ranks
-    if not of_rank or question.device is not None:
-        return None
-    from npuperf.analyze.counting import count_host
-
-    return count_host(profile, question.step)
-
-
-def _digest_of_hosts(sources: list[_Source]) -> Digest | None:
-    """Return what was counted where there is no device at all."""
-    hosts = [s.host for s in sources if s.host is not None]
-    if not hosts:
-        return None
-    from npuperf.analyze.counting import digest_of_hosts
-
-    return digest_of_hosts(hosts)
 
 
 def _earlier(question: Question, log: ReadLog, *, cached: bool) -> Earlier:
@@ -343,49 +346,17 @@ def _earlier(question: Question, log: ReadLog, *, cached: bool) -> Earlier:
     return Earlier(tuple(p for r in readings for p in r.profiles), tuple(lines))
 
 
-def _check_choice(question: Question, sources: list[_Source]) -> None:
-    """Refuse a rank, device or step that the data does not have, and list what it has."""
-    if not question.partial:
-        return
+def _refuse_choice(sources: list[_Source]) -> NoReturn:
+    """Say that the data has not this rank, device or step, and list what it has. Raises UsageError."""
+
+    def listed(numbers: set[int]) -> Message:
+        return say("{numbers}", numbers=series(sorted(numbers))) if numbers else say("none recorded")
+
     seen = [pair for s in sources for pair in s.seen]
     there = say("ranks: {ranks}; devices: {devices}; steps: {steps}",
-                ranks=_listed({r for r, _ in seen if r is not None}), devices=_listed({d for _, d in seen}),
-                steps=_listed({step for s in sources for step in s.steps}))  # fmt: skip
+                ranks=listed({r for r, _ in seen if r is not None}), devices=listed({d for _, d in seen}),
+                steps=listed({step for s in sources for step in s.steps}))  # fmt: skip
     raise UsageError(say("nothing in this profile matches this choice of rank, device and step"), hint=there)
-
-
-def _listed(numbers: set[int]) -> Message:
-    return say("{numbers}", numbers=series(sorted(numbers))) if numbers else say("none recorded")
-
-
-def _result(
-    question: Question, recording: Recording, sources: list[_Source], context: ReadLog, thresholds: Thresholds
-) -> Result:
-    examined = [e for s in sources for e in s.examined]
-    twice = _found_twice(sources)
-    together: AllDevices | None = None
-    if not twice and sum(e.summary is not None for e in examined) > 1:
-        from npuperf.analyze.whole_job import as_one_job  # one device has no use for all that this loads
-
-        together = as_one_job(examined, question, thresholds)
-    if together is None:
-        together = each_for_itself(examined, question, thresholds, different_runs=bool(twice))
-    verdict = with_costliest(together.verdict, together.devices, thresholds)
-    result = Result(
-        tool=Tool(name="npuperf", version=__version__),
-        input=_input(question, recording, sources, context, twice),
-        verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
-        devices=together.devices,
-        operators=list_operators(merge_operators([e.operators for e in examined]), thresholds),
-        kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: question.top],
-        findings=sort_findings(together.findings),
-        what_if=together.what_if,
-        cluster=together.cluster,
-        thresholds=thresholds.as_dict(),
-        workload=shared_workload([setup for s in sources for setup in s.setups]),
-        digest=merge_digests([e.digest for e in examined], together.exposed) or _digest_of_hosts(sources),
-    )
-    return structs.replace(result, **merged_exports([s.log for s in sources if s.examined]))
 
 
 def _input(
@@ -401,48 +372,30 @@ def _input(
                               len(lacking), ranks=series(lacking)))  # fmt: skip
     if question.what_if and not any(s.examined for s in sources):
         warnings.append(say("what-if: there is no device task to replay"))
+    own = [{rank for rank, _ in s.seen if rank is not None} for s in sources]
+    claimed = sorted(rank for rank, n in Counter(rank for ranks in own for rank in ranks).items() if n > 1)
     if twice:
         warnings.append(say("{devices}: found more than once, so these are different runs", devices=series(twice)))
-    elif claimed := _claimed_twice(sources):
+    elif claimed:
         warnings.append(say_n("several folders say that they are rank {ranks}, so they are not looked at as one job",
                               "several folders say that they are the same rank ({ranks}), so they are not looked at as "
                               "one job", len(claimed), ranks=series(claimed)))  # fmt: skip
+    first = recording.sources[0]
+    kind: InputKind = first.kind
+    if len(sources) > 1:
+        kind = "cluster"
+    elif sources[0].log.kineto:
+        kind = "kineto"
+    elif recording.path.is_dir() and first.kind == "csv" and not first.kernels:
+        kind = "json" if first.timeline else "db" if first.db else "csv"
+    read = [at for at, s in enumerate(sources) if s.error is None]
+    roots = [recording.sources[at].root for at in read]
+    missing = name_places([sources[at].log.missing for at in read], [own[at] for at in read], roots)
     return Input(
         path=str(recording.path),
-        kind=_kind(recording, sources),
+        kind=kind,
         files=[f for log in logs for f in log.files],
         lost=[x for log in logs for x in log.lost],
         warnings=list(dict.fromkeys(warnings)),
-        missing=list(dict.fromkeys((*_missing(recording, sources), *context.missing))),
+        missing=list(dict.fromkeys((*missing, *context.missing))),
     )
-
-
-def _missing(recording: Recording, sources: list[_Source]) -> list[Message]:
-    """Say what was not there, of which ranks where others have it."""
-    read = [(s, source.root) for s, source in zip(sources, recording.sources, strict=True) if s.error is None]
-    ranks = [{rank for rank, _ in s.seen if rank is not None} for s, _ in read]
-    return name_places([s.log.missing for s, _ in read], ranks, [root for _, root in read])
-
-
-def _found_twice(sources: list[_Source]) -> list[Message]:
-    """Return the ranks that several sources claim: they cannot be of one run."""
-    seen = [pair for s in sources for pair in s.seen]
-    pairs = {pair for pair, count in Counter(seen).items() if pair[0] is not None and count > 1}
-    return [say("rank {rank}, device {device}", rank=r, device=d) for r, d in sorted(pairs)]
-
-
-def _claimed_twice(sources: list[_Source]) -> list[int]:
-    """Return the ranks that several sources say they are, with devices of their own."""
-    seen = Counter(rank for s in sources for rank in {r for r, _ in s.seen if r is not None})
-    return sorted(rank for rank, count in seen.items() if count > 1)
-
-
-def _kind(recording: Recording, sources: list[_Source]) -> InputKind:
-    first = recording.sources[0]
-    if len(sources) > 1:
-        return "cluster"
-    if sources[0].log.kineto:
-        return "kineto"
-    if recording.path.is_dir() and first.kind == "csv" and not first.kernels:
-        return "json" if first.timeline else "db" if first.db else "csv"
-    return first.kind
