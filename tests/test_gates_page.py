@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from npuperf.against.gates import Aggregate, form_of, parse_gate, spelled
-from npuperf.against.lock_text import read_lock
+from npuperf.against.locks import read_lock
 from npuperf.against.metrics import register_all
 from npuperf.base.errors import ExitCode
 from npuperf.model.document import METRICS

@@ -1,39 +1,200 @@
-"""A run held against a lock: what changed, named with its counts and its code line."""
+"""Locks: exact counts per step that a run has to keep, whatever machine it runs on and however fast that is.
+
+Counts have no noise. What changed is named with its counts and its code line, and accepted by writing the lock anew, in
+the commit that explains it. A lock is sorted YAML, one line for each count, made to be read in a diff.
+
+    counts:
+      launch:
+        "MatMulV2 [4096,1024;1024,4096] FLOAT16;FLOAT16": 47  # model/layers.py: forward
+      copy:
+        "host to device": {count: [3, 4], bytes: 4096..8192}
+
+A value is a number, several (each of them is right), a range ``FIRST..LAST``, or ``any``.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Final, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
-from npuperf.against.lock_text import (
-    MOST_BYTES,
-    Locked,
-    LockedCount,
-    Spans,
-    accepts,
-    is_lock,
-    read_lock,
-    spans_of,
-    spelled_spans,
-    text_of,
-)
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.escape import without_halves
-from npuperf.base.files import shown, write_atomically
+from npuperf.base.escape import for_yaml, for_yaml_comment, without_halves
+from npuperf.base.files import is_file, open_input, shown, write_atomically
 from npuperf.base.messages import Message, Parameter, chain, say, say_n, series, size
+from npuperf.base.notes import read_yaml
 from npuperf.model.comparison import COUNTED
 from npuperf.model.document import Gate, Status
-from npuperf.model.parts import CountKind, Digest
+from npuperf.model.parts import CountKind, Digest, KeyedBy
 from npuperf.model.result import Result
 
-# -- Locks: exact counts per step that a run has to keep, whatever machine it runs on and however fast that is.
-#
-# Counts have no noise. What changed is accepted by writing the lock anew, in the commit that explains it.
+#: No lock is larger, bytes: tens of thousands of operators and shapes.
+MOST_BYTES: Final = 8 << 20
+#: What tells that a file is a lock, even where a merge left marks in it.
+_MARK: Final = "npuperf_lock"
+_MARK_LINE: Final = re.compile(rf"^{_MARK}:".encode(), re.MULTILINE)
+_VERSION: Final = 1
+_HEAD: Final = 64 << 10
+_HEADER: Final = """\
+# Exact counts of a run, locked by npuperf: a different number of steps changes nothing here, anything else does.
+#   npuperf analyze RUN --check THIS        fails with what changed
+#   npuperf analyze RUN --update-lock THIS  accepts what changed: commit it with the change that explains it
+# A value may be a number, a list of numbers that are all right, a range as 40..52, or any. What stands after a # is
+# not compared, nor is the setup.
+"""
+
+#: Ranges of values that are right, in order and apart from each other.
+Spans = tuple[tuple[int, int], ...]
+_MOST: Final = 2**64
+ANY: Final[Spans] = ((0, _MOST),)
+_MOST_DEVICES: Final = 1_000_000
+#: More different values than these become one range.
+_LISTED: Final = 4
+_RANGE: Final = re.compile(r"(\d{1,20})\.\.(\d{1,20})")
+#: The longest key that YAML takes without a ``?`` before it has 1,024 characters.
+_PLAIN_KEY: Final = 1000
+_LINE_NUMBER: Final = re.compile(r"(?<=\S)(\(\d+\)|:\d+)(?=[:,\s]|\Z)")
+_WORD: Final = re.compile(r"\S+")
+
+
+class LockedCount(Struct, frozen=True):
+    """How often something may happen per step, and how many bytes it may move; ``bytes`` None: nothing tells."""
+
+    count: Spans
+    bytes: Spans | None = None
+
+
+class Locked(Struct, frozen=True):
+    """What a lock holds. ``counts`` has every kind that was recorded, with nothing in it where there was none of it.
+
+    ``setup`` is information. ``per_step``: whether counts are of single steps, else of all that was recorded.
+    ``lost``: how many rows of the recording could not be used.
+    """
+
+    setup: dict[str, str]
+    devices: int
+    per_step: bool
+    keyed_by: KeyedBy
+    lost: int
+    counts: dict[CountKind, dict[str, LockedCount]]
+
+
+class _Note(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file has, before every value is looked at."""
+
+    npuperf_lock: Literal[1]
+    setup: dict[str, str]
+    devices: Annotated[int, Meta(ge=0, le=_MOST_DEVICES)]
+    per: Literal["step", "recording"]
+    keyed_by: KeyedBy
+    lost: Annotated[int, Meta(ge=0)]
+    counts: dict[CountKind, dict[str, Any]]
+
+
+def spans_of(values: Iterable[int]) -> Spans:
+    """Return the different values, each by itself; of many the range that they span."""
+    different = sorted(set(values))
+    if len(different) > _LISTED:
+        return ((different[0], different[-1]),)
+    return tuple((value, value) for value in different)
+
+
+def accepts(spans: Spans, values: Iterable[int]) -> bool:
+    """Tell whether every value is right."""
+    return all(any(low <= value <= high for low, high in spans) for value in values)
+
+
+def spelled_spans(spans: Spans) -> str:
+    """Return values as the lock spells them, without the brackets of a list."""
+    if spans == ANY:
+        return "any"
+    return ", ".join(str(low) if low == high else f"{low}..{high}" for low, high in spans)
+
+
+def _listed(spans: Spans) -> str:
+    return spelled_spans(spans) if len(spans) == 1 else f"[{spelled_spans(spans)}]"
+
+
+def is_lock(path: Path) -> bool:
+    """Tell whether a file is a lock, mended or not. Raises InputError where it cannot be read."""
+    with open_input(path) as file:
+        return _MARK_LINE.search(file.read(_HEAD)) is not None
+
+
+def read_lock(path: Path) -> Locked:
+    """Read a lock, which people may have edited. Raises InputError where something in it is not what locks have."""
+    try:
+        note = read_yaml(path, most=MOST_BYTES)
+    except InputError as error:
+        raise InputError(error.what, hint=error.hint or _way_out(path)) from error
+    version = note.get(_MARK)
+    if version is None:
+        raise _refused(path, say("no lock of npuperf"))
+    if isinstance(version, int) and version > _VERSION:
+        raise InputError(
+            say("{path}: made by a newer npuperf, whose locks have the version {version}",
+                path=str(path), version=_brief(version)),
+            hint=say("check it with the npuperf that made it"),
+        )  # fmt: skip
+    try:
+        found = convert(without_halves(note), _Note)
+    except ValidationError as error:
+        raise _refused(path, say("{error}", error=str(error))) from error
+    counts: dict[CountKind, dict[str, LockedCount]] = {kind: {} for kind in found.counts}
+    for kind, of in found.counts.items():
+        for key, value in of.items():
+            name = f"{kind}: {_brief(key)}"
+            if isinstance(value, dict) and value.keys() != {"count", "bytes"}:
+                raise _refused(
+                    path, say("{name}: of count and bytes both are to be there, and nothing else", name=name)
+                )
+            both = (value["count"], value["bytes"]) if isinstance(value, dict) else (value,)
+            counts[kind][key] = LockedCount(*(_spans(path, name, one) for one in both))
+    return Locked(found.setup, found.devices, found.per == "step", found.keyed_by, found.lost, counts)
+
+
+def _spans(path: Path, name: str, value: object) -> Spans:
+    if value == "any":
+        return ANY
+    spans = []
+    for item in value if isinstance(value, list) else [value]:
+        low = high = -1
+        if isinstance(item, str) and (given := _RANGE.fullmatch(item)):
+            low, high = int(given[1]), int(given[2])
+        elif isinstance(item, int) and not isinstance(item, bool):
+            low = high = item
+        if not 0 <= low <= high < _MOST:
+            raise _refused(path, say("{name}: {value} is no count", name=name, value=_brief(item)))
+        spans.append((low, high))
+    if not spans:
+        raise _refused(path, say("{name}: no value; 0 says that it never happens", name=name))
+    return tuple(sorted(spans))
+
+
+def _refused(path: Path, why: Message) -> InputError:
+    return InputError(say("{path}: cannot be used as a lock: {why}", path=str(path), why=why), hint=_way_out(path))
+
+
+def _way_out(path: Path) -> Message:
+    if not is_file(path):
+        return say("npuperf analyze RUN --lock {path} makes one", path=str(path))
+    if not is_lock(path):  # whatever it is, nobody should be told to write over it
+        return say("npuperf analyze RUN --lock FILE makes one")
+    return say("mend it by hand, or write it anew with --lock {path} --force", path=str(path))
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+# -- A run as a lock, and held against one.
 
 #: What makes another set-up: why counts differ, more often than not.
 SETUP: Final = ("soc", "cann", "torch", "torch_npu", "level", "world_size")
@@ -89,8 +250,29 @@ def _text(result: Result, old: Locked | None) -> str:
             now = found.get(kind)
             kept = {key: o for key, o in before.items() if now is None or not any(_differs(o, now.get(key, Values())))}
             counts[kind] = {**counts.get(kind, {}), **kept}
-    locked = Locked(_setup_of(result), digest.devices, bool(digest.steps), digest.keyed_by, _lost_rows(result), counts)
-    text = text_of(locked, {(c.kind, c.key): c.where for c in digest.counts if c.where is not None})
+    setup = _setup_of(result)
+    places = {(c.kind, c.key): c.where for c in digest.counts if c.where is not None}
+    lines = [f"{_MARK}: {_VERSION}", "setup:" if setup else "setup: {}"]
+    lines += [f"  {name}: {for_yaml(value)}" for name, value in sorted(setup.items())]
+    lines += [
+        f"devices: {digest.devices}",
+        f"per: {'step' if digest.steps else 'recording'}",
+        f"keyed_by: {digest.keyed_by}",
+        f"lost: {_lost_rows(result)}",
+        "counts:",
+    ]
+    for kind, of_kind in sorted(counts.items()):
+        lines.append(f"  {kind}:" if of_kind else f"  {kind}: {{}}")
+        for key, count in sorted(of_kind.items()):
+            place, name, value = places.get((kind, key)), for_yaml(key), _listed(count.count)
+            if count.bytes is not None:
+                value = f"{{count: {value}, bytes: {_listed(count.bytes)}}}"
+            line = f"    {name}: {value}" if len(name) <= _PLAIN_KEY else f"    ? {name}\n    : {value}"
+            if place:  # without numbers of lines, which move with every edit above, and the outer folders
+                short = _WORD.sub(lambda word: "/".join(word[0].split("/")[-2:]), _LINE_NUMBER.sub("", place))
+                line += f"  # {for_yaml_comment(short)}"
+            lines.append(line)
+    text = _HEADER + "".join(f"{line}\n" for line in lines)
     length = len(text.encode())
     if length > MOST_BYTES:
         what = say("{path}: its lock would have {size}, more than {most}",
@@ -181,7 +363,7 @@ def _incomparable(locked: Locked, digest: Digest | None, found: Counts) -> Messa
 _NAMED: Final = 20
 _NEVER: Final = ((0, 0),)
 #: So many values of one count are shown.
-_LISTED: Final = 4
+_SHOWN: Final = 4
 
 
 class _Change(Struct, frozen=True):
@@ -307,7 +489,7 @@ def _gate(name: str, change: _Change, *, per_step: bool) -> Gate:
 def _shown(spans: Spans | None) -> Parameter:
     """Return values as a sentence has them: ``47``, ``47 or 48``, ``none``; many as the range they span."""
     spans = spans or _NEVER
-    if len(spans) > _LISTED:
+    if len(spans) > _SHOWN:
         spans = ((spans[0][0], max(high for _, high in spans)),)
     told: list[Parameter] = [say("none") if span == (0, 0) else spelled_spans((span,)) for span in spans]
     return reduce(lambda one, other: say("{one} or {other}", one=one, other=other), told)

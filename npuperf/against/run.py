@@ -163,8 +163,7 @@ def _check_files(request: AnalyzeRequest) -> None:
                 hint = say("choose another name, or replace it with --force")
                 raise UsageError(say("{file}: already exists, and is no report of JUnit", file=shown(path)), hint=hint)
     if request.lock is not None or request.update_lock is not None or request.check:
-        from npuperf.against.lock_text import read_lock
-        from npuperf.against.locks import check_target
+        from npuperf.against.locks import check_target, read_lock
 
         if request.lock is not None:
             check_target(request.lock, force=request.force)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from npuperf.against.lock_text import accepts, read_lock, spans_of
-from npuperf.against.locks import check_lock, check_target, lock_text, write_lock
+from npuperf.against.locks import accepts, check_lock, check_target, lock_text, read_lock, spans_of, write_lock
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import say, text
 from npuperf.model.document import Gate
