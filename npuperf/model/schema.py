@@ -20,7 +20,6 @@ import msgspec
 from npuperf.base import __version__
 from npuperf.base.errors import InputError
 from npuperf.base.messages import NOTHING, Message, said, say
-from npuperf.base.notes import read_note
 from npuperf.model.document import Document
 from npuperf.model.parts import SCHEMA_VERSION, Model
 
@@ -86,8 +85,16 @@ def holds(kind: Any) -> bool:
 def schema_of(document: type[Document]) -> dict[str, Any]:
     """Derive the JSON Schema of a document from its type."""
     (root,), found = msgspec.json.schema_components([document], schema_hook=_sentence, ref_template="#/$defs/{name}")
+    one = {"$ref": "#/$defs/Message"}
     for model in _models(document, set()):
-        found[model.__name__]["properties"].update(_messages(model))
+        said = {
+            field.name: {"type": "array", "items": one} if get_origin(field.type) in (list, tuple) else one
+            for field in msgspec.structs.fields(model)
+            if is_message(field.type)
+        }
+        if said:
+            messages = {"type": "object", "properties": said, "additionalProperties": False}
+            found[model.__name__]["properties"]["messages"] = messages
     return {"$schema": _DIALECT, "title": f"npuperf {_name(document)}", **root, "$defs": {**found, "Message": _MESSAGE}}
 
 
@@ -107,17 +114,6 @@ def _models(kind: type[Model], seen: set[type[Model]]) -> set[type[Model]]:
     return seen
 
 
-def _messages(model: type[Model]) -> dict[str, Any]:
-    """Return the property ``messages`` of a type that has any."""
-    one = {"$ref": "#/$defs/Message"}
-    said = {
-        field.name: {"type": "array", "items": one} if get_origin(field.type) in (list, tuple) else one
-        for field in msgspec.structs.fields(model)
-        if is_message(field.type)
-    }
-    return {"messages": {"type": "object", "properties": said, "additionalProperties": False}} if said else {}
-
-
 # -- Documents that were written as JSON, read back. They may be of another version, damaged, or anybody's.
 
 D = TypeVar("D", bound=Document)
@@ -128,17 +124,12 @@ MOST_BYTES: Final = 256 << 20
 _SHOWN: Final = 200
 
 
-def reread(path: Path, kind: type[D]) -> D:
-    """Read a document that ``--format json`` wrote. Fields that this version does not know are passed over.
-
-    A sentence is its message again, with the number in it; what was a message inside of evidence stays text. Raises
-    InputError where there is none of this kind.
-    """
-    return document_of(read_note(path, most=MOST_BYTES), path, kind)
-
-
 def document_of(written: Mapping[str, object], path: Path, kind: type[D]) -> D:
-    """Return the document that was written to a file. Raises InputError where there is none of this kind."""
+    """Return the document that ``--format json`` wrote to a file.
+
+    Fields that this version does not know are passed over. A sentence is its message again, with the number in it; what
+    was a message inside of evidence stays text. Raises InputError where there is none of this kind.
+    """
     version = written.get("schema_version")
     if not isinstance(version, str):
         raise InputError(say("{path}: not a document of npuperf: it has no schema_version", path=str(path)))
@@ -151,14 +142,11 @@ def document_of(written: Mapping[str, object], path: Path, kind: type[D]) -> D:
     except (msgspec.ValidationError, RecursionError) as error:
         what = say("{path}: cannot be read as a result of npuperf {own}: {why}",
                    path=str(path), own=__version__, why=str(error)[:_SHOWN])  # fmt: skip
-        hint = say("npuperf {writer} wrote it; analyze the profile anew with this version", writer=_writer(written))
+        tool = written.get("tool")
+        writer = tool.get("version") if isinstance(tool, Mapping) else None
+        hint = say("npuperf {writer} wrote it; analyze the profile anew with this version",
+                   writer=str(writer)[:_SHOWN] if writer else "?")  # fmt: skip
         raise InputError(what, hint=hint) from error
-
-
-def _writer(written: Mapping[str, object]) -> str:
-    tool = written.get("tool")
-    version = tool.get("version") if isinstance(tool, Mapping) else None
-    return str(version)[:_SHOWN] if version else "?"
 
 
 def _with_messages(part: Any) -> Any:

@@ -26,7 +26,7 @@ from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import Message, Parameter, Quantity, Series, plain, said, say, say_n, series, text
 from npuperf.model.document import metrics_of
 from npuperf.model.result import Result
-from npuperf.model.schema import document_of, reread
+from npuperf.model.schema import document_of
 from npuperf.show.formats import View, render
 
 register_all()
@@ -199,7 +199,7 @@ def test_damaged_json_is_an_input_error(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(damage, "utf-8")
     with pytest.raises(InputError, match=r"r\.json"):
-        reread(path, Result)
+        read_result(path, "old")
 
 
 def test_sides_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
