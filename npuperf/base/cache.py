@@ -79,11 +79,9 @@ def paths_of(found: Any) -> Iterator[Path]:
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Path) and name != "root":
                 yield item
-                yield from (log for log in _logs(item) if log.is_file())
-
-
-def _logs(path: Path) -> list[Path]:
-    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")] if path.suffix == ".db" else []
+                if item.suffix == ".db":
+                    logs = (item.with_name(item.name + suffix) for suffix in ("-wal", "-journal"))
+                    yield from (log for log in logs if log.is_file())
 
 
 def _sha256(begin: bytes = b"") -> hashlib._Hash:
@@ -98,27 +96,23 @@ def _fingerprint(path: Path) -> tuple[str, int, int, str]:
         found = os.fstat(file.fileno())
         if found.st_mtime_ns > time.time_ns() - _FRESH:
             raise ValueError(f"{path}: not a file that stays as it is")
-        seen = _sha256()
-        for start, size in _samples(found.st_size):
-            seen.update(os.pread(file.fileno(), size, start))
-    return str(path.absolute()), found.st_size, found.st_mtime_ns, seen.hexdigest()
-
-
-def _samples(size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and size of what is read of a file."""
-    if size <= _WHOLE:
-        yield 0, size
-        return
-    yield 0, _END
-    for at in range(1, _SAMPLES + 1):
-        yield at * size // (_SAMPLES + 1), _SAMPLE
-    yield size - _END, _END
+        size, seen = found.st_size, _sha256()
+        samples = [(at * size // (_SAMPLES + 1), _SAMPLE) for at in range(1, _SAMPLES + 1)]
+        for start, length in [(0, size)] if size <= _WHOLE else [(0, _END), *samples, (size - _END, _END)]:
+            seen.update(os.pread(file.fileno(), length, start))
+    return str(path.absolute()), size, found.st_mtime_ns, seen.hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _answerer() -> tuple[object, ...]:
     """Return who answers: npuperf, to the state of its own files, and what it runs on."""
-    return (__version__, _state(), sys.version, tuple(map(_version, _LIBRARIES)))
+    from importlib import metadata
+
+    versions = dict.fromkeys(_LIBRARIES, "")
+    for library in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[library] = metadata.version(library)
+    return (__version__, _state(), sys.version, tuple(versions.values()))
 
 
 def _state() -> str:
@@ -131,15 +125,6 @@ def _state() -> str:
             found = os.stat(path)  # noqa: PTH116
             seen.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return seen.hexdigest()
-
-
-def _version(library: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 T = TypeVar("T")
@@ -166,7 +151,10 @@ class Cache(Struct, frozen=True):
         """Return what was kept under a key, if this user kept it and it is whole."""
         path = self._path(key)
         try:
-            value = unpack(_verified(_content(path, self.limit), key))
+            found = path.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_size > self.limit:
+                return None  # no plain file, or larger than any of ours
+            value = unpack(_verified(memoryview(path.read_bytes()), key))
         except Exception:  # whatever is wrong with an entry, the answer can be found again
             return None
         with suppress(OSError):
@@ -176,7 +164,10 @@ class Cache(Struct, frozen=True):
     def put(self, key: EntryKey, value: object) -> None:
         """Keep a value under a key, if that can be."""
         with suppress(Exception):  # an answer is there; that it is not kept must not harm it
-            pieces = _signed(pack(value), key)
+            packed = pack(value)
+            line = {"root": key.root, "key": key.digest, "pieces": [piece.nbytes for piece in packed]}
+            head = json.dumps(line).encode() + b"\n"
+            pieces: list[bytes | memoryview] = [_MAGIC, _signature((head, *packed)), head, *packed]
             if sum(map(len, pieces)) <= self.limit:
                 self._write(self._path(key), pieces)
                 self._make_room()
@@ -189,8 +180,13 @@ class Cache(Struct, frozen=True):
         """
         wanted = os.path.realpath(root)
         every = _is_below(os.path.realpath(self.folder), wanted)
-        found = list(self._entries())
-        removed = [size for path, size, _ in found if (every or _is_below(_root(path), wanted)) and _remove(path)]
+        removed = []
+        for path, size, _ in list(self._entries()):
+            about = None  # good enough to remove it
+            with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
+                about = str(_line(file.read(_HEAD + _LINE)[_HEAD:])[0]["root"])
+            if (every or _is_below(about, wanted)) and _remove(path):
+                removed.append(size)
         self._tidy()
         with suppress(OSError):
             self.folder.rmdir()  # if nothing else is there
@@ -245,20 +241,6 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def _content(path: Path, limit: int) -> memoryview:
-    """Read an entry; what is no plain file, or larger than any of ours, is none."""
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > limit:
-        raise ValueError(f"{path}: not an entry")
-    return memoryview(path.read_bytes())
-
-
-def _signed(pieces: list[memoryview], key: EntryKey) -> list[bytes | memoryview]:
-    line = {"root": key.root, "key": key.digest, "pieces": [piece.nbytes for piece in pieces]}
-    head = json.dumps(line).encode() + b"\n"
-    return [_MAGIC, _signature((head, *pieces)), head, *pieces]
-
-
 def _verified(content: memoryview, key: EntryKey) -> list[memoryview]:
     """Return the pieces of an entry. Raises ValueError unless this user wrote it, for this key."""
     import hmac  # which loads hashlib: a small recording signs nothing
@@ -291,16 +273,6 @@ def _signature(pieces: Iterable[bytes | memoryview]) -> bytes:
     return made.digest()
 
 
-def _root(path: Path) -> str | None:
-    """Return what an entry says it is about; good enough to remove it."""
-    try:
-        with path.open("rb") as file:
-            about, _ = _line(file.read(_HEAD + _LINE)[_HEAD:])
-        return str(about["root"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
 def _is_below(root: str | None, folder: str) -> bool:
     return root is not None and (root == folder or root.startswith(folder.rstrip(os.sep) + os.sep))
 
@@ -320,7 +292,6 @@ def cache_of(path: Path, files: Iterable[Path]) -> Cache | None:
     """Return the cache for what lies at a path, or None where there is none or it would not pay for these files."""
     if os.environ.get(_OFF) or total_bytes(files) < _WORTH_KEEPING:
         return None
-
     folder = next(_folders(path), None)
     return Cache(folder, _limit()) if folder else None
 
@@ -330,21 +301,20 @@ def clear(path: Path, told: list[Message] | None = None) -> tuple[int, int]:
 
     What lies behind links below it may be somebody else's. ``told`` gets what could not be entered.
     """
-
-    runs = (folder for run in _runs_below(path, [] if told is None else told) for folder in _folders(run))
-    cleared = [Cache(folder, _limit()).clear(path) for folder in dict.fromkeys((*_folders(path), *runs))]
-    return sum(number for number, _ in cleared), sum(size for _, size in cleared)
-
-
-def _runs_below(path: Path, told: list[Message]) -> Iterator[Path]:
-    """Yield the run directories below a path."""
     walk = Walk(path, links=False)
+    folders = [*_folders(path)]
+    untold = []
     try:
-        yield from (folder.path for folder in walk if MANIFEST in folder.files)
+        for found in walk:
+            if MANIFEST in found.files:
+                folders += _folders(found.path)
     except InputError as error:
         if path.exists():  # else there is nothing to clear but entries that still tell of it
-            told.append(error.what)
-    told += few(walk.told)
+            untold.append(error.what)
+    if told is not None:
+        told += [*untold, *few(walk.told)]
+    cleared = [Cache(folder, _limit()).clear(path) for folder in dict.fromkeys(folders)]
+    return sum(number for number, _ in cleared), sum(size for _, size in cleared)
 
 
 def _folders(path: Path) -> Iterator[Path]:

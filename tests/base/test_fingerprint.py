@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -108,9 +109,11 @@ def test_files_that_cannot_be_told_apart_have_no_key(file: Path, tmp_path: Path)
 
 def test_other_versions(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {key(file)}
-    for name, value in (("__version__", "9"), ("_version", lambda library: "9"), ("_state", lambda: "edited")):
+    for where, name, value in (
+        (cache, "__version__", "9"), (metadata, "version", lambda library: "9"), (cache, "_state", lambda: "edited"),
+    ):  # fmt: skip
         with monkeypatch.context() as patch:
-            patch.setattr(cache, name, value)
+            patch.setattr(where, name, value)
             cache._answerer.cache_clear()
             found.add(key(file))
     cache._answerer.cache_clear()
