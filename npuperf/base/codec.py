@@ -74,7 +74,11 @@ class _Packer:
         if kind in _SCALARS:
             return value
         if kind is tuple:
-            return self._texts(value) if _is_text_column(value) else [_TUPLE, *map(self.value, value)]
+            if len(value) < _MANY or not all(type(part) is str for part in value):
+                return [_TUPLE, *map(self.value, value)]
+            import pyarrow as pa
+
+            return [_TEXTS, *self._put(pa.array(value, pa.large_string()))]
         if kind is list:
             return [_LIST, *map(self.value, value)]
         if kind is dict:
@@ -87,24 +91,16 @@ class _Packer:
             return [_AGAIN, self._seen[id(value)]]
         kind = type(value)
         if kind.__module__ == "numpy":
-            made = self._column(value)
+            import pyarrow as pa
+
+            if getattr(value, "ndim", 0) != 1 or value.dtype.name not in _DTYPES or not value.dtype.isnative:
+                raise TypeError(f"{kind.__name__} of {value.dtype} has no place in a cache")
+            made = [_COLUMN, value.dtype.name, *self._put(pa.array(value))]
         else:
             parts = [self.value(getattr(value, name)) for name in _fields(kind)]
             made = [_OBJECT, self.kinds.setdefault(kind, len(self.kinds)), *parts]
         self._seen[id(value)] = len(self._seen)
         return made
-
-    def _column(self, column: np.ndarray[Any, Any]) -> list[Any]:
-        import pyarrow as pa
-
-        if getattr(column, "ndim", 0) != 1 or column.dtype.name not in _DTYPES or not column.dtype.isnative:
-            raise TypeError(f"{type(column).__name__} of {column.dtype} has no place in a cache")
-        return [_COLUMN, column.dtype.name, *self._put(pa.array(column))]
-
-    def _texts(self, texts: tuple[str, ...]) -> list[Any]:
-        import pyarrow as pa
-
-        return [_TEXTS, *self._put(pa.array(texts, pa.large_string()))]
 
     def _put(self, column: pa.Array) -> tuple[int, int]:
         """Put a column aside; return its length, which names its table, and its place there."""
@@ -115,10 +111,6 @@ class _Packer:
     def tables(self) -> Iterator[memoryview]:
         """Yield the tables as Parquet, in the order in which they were begun, without those that have no rows."""
         return (memoryview(_parquet(columns)) for length, columns in self._columns.items() if length)
-
-
-def _is_text_column(values: tuple[Any, ...]) -> bool:
-    return len(values) >= _MANY and all(type(value) is str for value in values)
 
 
 def _parquet(columns: list[pa.Array]) -> pa.Buffer:
@@ -140,13 +132,26 @@ class _Unpacker:
     """Makes values of trees and tables, in the order in which they were packed."""
 
     def __init__(self, kinds: list[list[str]], tables: Sequence[memoryview]) -> None:
-        self._kinds = [_kind(*kind) for kind in kinds]
-        self._tables = dict(_opened(tables))
+        self._kinds = []
+        for name, *fields_ in kinds:  # types by their names, if they still have the same fields
+            module, _, attribute = name.partition(":")
+            kind = getattr(import_module(module), attribute) if module.startswith("npuperf.") else None
+            if not isinstance(kind, type) or _fields(kind) != tuple(fields_):
+                raise TypeError(f"{name} is not what it was")
+            self._kinds.append((kind, fields_))
+        self._tables: dict[int, Any] = {}  # by their lengths
+        if tables:
+            import pyarrow as pa
+            from pyarrow import parquet
+
+            for table in tables:
+                opened = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(table)))
+                self._tables[opened.metadata.num_rows] = opened
         self._seen: list[Any] = []
         self._ways: tuple[Callable[[list[Any]], Any], ...] = (
             lambda tree: [self.value(part) for part in tree[1:]],
             lambda tree: tuple([self.value(part) for part in tree[1:]]),
-            self._dict,
+            lambda tree: {self.value(k): self.value(v) for k, v in zip(tree[1::2], tree[2::2], strict=True)},
             self._object,
             lambda tree: self._seen[tree[1]],
             self._column,
@@ -156,10 +161,6 @@ class _Unpacker:
     def value(self, tree: Any) -> Any:
         """Return the value of a tree."""
         return self._ways[tree[0]](tree) if type(tree) is list else tree
-
-    def _dict(self, tree: list[Any]) -> dict[Any, Any]:
-        parts = [self.value(part) for part in tree[1:]]
-        return dict(zip(parts[::2], parts[1::2], strict=True))
 
     def _object(self, tree: list[Any]) -> Any:
         kind, names = self._kinds[tree[1]]
@@ -179,24 +180,3 @@ class _Unpacker:
     def _stored(self, length: int, at: int) -> pa.ChunkedArray:
         """Read one column, so that no two copies of a whole table are there at a time."""
         return self._tables[length].read(columns=[str(at)], use_threads=False).column(0)
-
-
-def _kind(name: str, *names: str) -> tuple[type, tuple[str, ...]]:
-    """Return a type by its name, if it still has the same fields."""
-    module, _, attribute = name.partition(":")
-    kind = getattr(import_module(module), attribute) if module.startswith("npuperf.") else None
-    if not isinstance(kind, type) or _fields(kind) != names:
-        raise TypeError(f"{name} is not what it was")
-    return kind, names
-
-
-def _opened(tables: Sequence[memoryview]) -> Iterator[tuple[int, Any]]:
-    """Yield every table by its length."""
-    if not tables:
-        return
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    for table in tables:
-        opened = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(table)))
-        yield opened.metadata.num_rows, opened

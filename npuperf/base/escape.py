@@ -55,7 +55,10 @@ def visible(text: str) -> str:
 
 def for_screen(text: str) -> str:
     """Return a line for people: everything in it can be seen, and of what has no end the two ends."""
-    return visible(_shortened(text))
+    if len(text) > _WORD:
+        text = _LONG_WORD.sub(lambda word: _ends(word[0]), text)
+        text = text if len(text) <= _TEXT else _ends(text)
+    return visible(text)
 
 
 def for_markdown(text: str) -> str:
@@ -74,7 +77,12 @@ def for_csv(cell: str) -> str:
     """Return a cell that no spreadsheet takes for a formula: an apostrophe stands before what would be one."""
     if not cell.isprintable():  # as in visible, without a call for each of millions of cells
         cell = visible(cell)
-    return f"'{cell}" if cell[:1] in _FORMULA and not _is_number(cell) else cell
+    if cell[:1] in _FORMULA:
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+    return cell
 
 
 def for_json(json: bytes) -> str:
@@ -118,14 +126,14 @@ def for_code(lines: Iterable[str]) -> str:
 
 def for_shell(*words: str) -> str:
     """Return words of a command line to be pasted into a shell, in one line; what is not seen is spelled out."""
-    return " ".join(map(_word, words))
-
-
-def _word(word: str) -> str:
-    if visible(word) == word:
-        return shlex.quote(word)
-    spelled = _HIDDEN.sub(_spelled, word.replace("\\", "\\\\").replace("'", "\\x27"))
-    return f"$'{spelled}'"
+    quoted = []
+    for word in words:
+        if visible(word) == word:
+            quoted.append(shlex.quote(word))
+        else:
+            spelled = _HIDDEN.sub(_spelled, word.replace("\\", "\\\\").replace("'", "\\x27"))
+            quoted.append(f"$'{spelled}'")
+    return " ".join(quoted)
 
 
 def _spelled(found: re.Match[str]) -> str:
@@ -156,20 +164,5 @@ def _marked(found: re.Match[str]) -> str:
     return "".join(f"\\{one}" for one in sign)
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= _WORD:
-        return text
-    text = _LONG_WORD.sub(lambda word: _ends(word[0]), text)
-    return text if len(text) <= _TEXT else _ends(text)
-
-
 def _ends(text: str) -> str:
     return f"{text[:_HEAD]}…{text[-_TAIL:]}"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -58,37 +58,29 @@ def check_input(path: str | Path) -> None:
 
 
 def _opened(path: str | Path) -> io.FileIO:
+    def refuse_special(mode: int) -> None:
+        if stat.S_ISREG(mode):
+            return
+        kinds = ((stat.S_ISDIR, say("a folder")), (stat.S_ISFIFO, say("a pipe")), (stat.S_ISSOCK, say("a socket")))
+        kind = next((kind for is_kind, kind in kinds if is_kind(mode)), say("a device"))
+        hint = None if stat.S_ISDIR(mode) else say("save what it gives to a file, and name that")
+        raise InputError(say("{path}: {kind}, not a file; it was not opened", path=str(path), kind=kind), hint=hint)
+
+    def opener(name: str, flags: int) -> int:
+        """Return the handle of a file. It is looked at before it is opened, and after: it may be another one then."""
+        refuse_special(os.stat(name).st_mode)  # noqa: PTH116 - a path as the opener gets it
+        handle = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            refuse_special(os.fstat(handle).st_mode)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
     try:
-        return io.FileIO(path, opener=_open_file)
+        return io.FileIO(path, opener=opener)
     except ValueError as error:  # a path that no file can have
         raise InputError(say("{path}: cannot be read: {why}", path=str(path), why=str(error))) from error
-
-
-def _open_file(path: str, flags: int) -> int:
-    """Return the handle of a file. It is looked at before it is opened, and after: it may have become another one."""
-    _refuse_special(path, os.stat(path).st_mode)  # noqa: PTH116 - a path as the opener gets it
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        _refuse_special(path, os.fstat(handle).st_mode)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _refuse_special(path: str, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        what = say("{path}: {kind}, not a file; it was not opened", path=str(path), kind=_kind(mode))
-        raise InputError(what, hint=None if stat.S_ISDIR(mode) else say("save what it gives to a file, and name that"))
-
-
-def _kind(mode: int) -> Message:
-    """Return what something is called that is no file."""
-    if stat.S_ISDIR(mode):
-        return say("a folder")
-    if stat.S_ISFIFO(mode):
-        return say("a pipe")
-    return say("a socket") if stat.S_ISSOCK(mode) else say("a device")
 
 
 def shown(path: str | Path) -> str:
@@ -366,12 +358,11 @@ def few(told: Iterable[Message]) -> list[Message]:
     kinds: dict[str, list[Message]] = {}
     for message in told:
         kinds.setdefault(message.id, []).append(message)
-    return [message for alike in kinds.values() for message in _first(alike)]
-
-
-def _first(alike: list[Message]) -> list[Message]:
-    more = len(alike) - _NAMED
-    if more <= 0:
-        return alike
-    last = alike[_NAMED - 1]
-    return [*alike[: _NAMED - 1], say_n("{last}; and so for {n} more", "{last}; and so for {n} more", more, last=last)]
+    kept = []
+    for alike in kinds.values():
+        more = len(alike) - _NAMED
+        if more > 0:
+            last = say_n("{last}; and so for {n} more", "{last}; and so for {n} more", more, last=alike[_NAMED - 1])
+            alike = [*alike[: _NAMED - 1], last]
+        kept += alike
+    return kept

@@ -49,6 +49,8 @@ _COMMA: Final = ", "
 _TO: Final = " to "
 #: The sentence of which several make one.
 _CHAIN: Final = "{parts}"
+#: What has a unit: numbers, and what is not known.
+_NUMBER: Final = (int, float, type(None))
 #: What languages have signs of their own for: between sentences, between the items of a list, between two numbers.
 BETWEEN_SENTENCES: Final = (_COMMA, "; ")
 BETWEEN_ITEMS: Final = (_COMMA, "; ")
@@ -254,34 +256,25 @@ def said(sentence: str, written: object) -> Message:
 
 def _parameter(written: object, by: str = _COMMA) -> Parameter:
     """Return what :func:`plain` wrote. Raises ValueError, TypeError or LookupError for anything else."""
-    if isinstance(written, Mapping):
-        return _message(written) if "id" in written else _quantity(written)
-    if isinstance(written, list):
-        return Series(tuple(_parameter(item) for item in written), by)
     if written is None or isinstance(written, str | int):
         return written
-    raise TypeError(written)
-
-
-def _message(written: Mapping[str, Any]) -> Message:
-    given, by = written["parameters"], written.get("by", {})
-    if not (isinstance(given, Mapping) and isinstance(by, Mapping)):
+    if isinstance(written, list):
+        return Series(tuple(_parameter(item) for item in written), by)
+    if not isinstance(written, Mapping):
         raise TypeError(written)
-    sentences = [written["id"], *([] if written.get("plural") is None else [written["plural"]])]
+    if "id" not in written:
+        low, high = written.get("low", written.get("value")), written.get("high")
+        if written["unit"] not in _FORMAT or not isinstance(low, _NUMBER) or not isinstance(high, _NUMBER):
+            raise ValueError(written)
+        return Quantity(low, written["unit"], high)
+    given, signs, plural, n = written["parameters"], written.get("by", {}), written.get("plural"), written.get("n")
+    if not (isinstance(given, Mapping) and isinstance(signs, Mapping) and isinstance(n, int | None)):
+        raise TypeError(written)
+    sentences = [written["id"], *([] if plural is None else [plural])]
     if not all(isinstance(one, str) and _names_only(one, given) for one in sentences):
         raise ValueError(written)
-    parameters = {str(name): _parameter(value, str(by.get(name, _COMMA))) for name, value in given.items()}
-    n = written.get("n")
-    if not (n is None or isinstance(n, int)):
-        raise TypeError(n)
-    return Message(written["id"], parameters, written.get("plural"), n)
-
-
-def _quantity(written: Mapping[str, Any]) -> Quantity:
-    ends = [written.get("low", written.get("value")), written.get("high")]
-    if written["unit"] not in _FORMAT or not all(end is None or isinstance(end, int | float) for end in ends):
-        raise ValueError(written)
-    return Quantity(ends[0], written["unit"], ends[1])
+    parameters = {str(name): _parameter(value, str(signs.get(name, _COMMA))) for name, value in given.items()}
+    return Message(written["id"], parameters, plural, n)
 
 
 def _names_only(sentence: str, given: Mapping[str, object]) -> bool:

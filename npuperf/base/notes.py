@@ -82,7 +82,12 @@ def part_of(note: Mapping[str, object], name: str) -> dict[str, object]:
 
 def parse_note(text: str) -> object:
     """Return what JSON says. Raises ValueError where it is none, RecursionError where it is nested too deeply."""
-    found = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_nothing)
+    found = json.loads(
+        text,
+        parse_int=lambda digits: int(digits) if len(digits) <= _DIGITS else None,
+        parse_float=lambda number: found if isfinite(found := float(number)) else None,
+        parse_constant=lambda _: None,  # NaN and Infinity tell nothing
+    )
     return without_halves(found) if "\\ud" in text.lower() else found
 
 
@@ -98,7 +103,14 @@ def read_yaml(path: Path, *, most: int = _MOST_YAML) -> dict[str, Any]:
         loader: Any = yaml.SafeLoader
         if len(text) > _MOST_YAML:  # nobody waits for a small one; libyaml is ten times as fast, where it is there
             loader = getattr(yaml, "CSafeLoader", loader)
-        _check_events(path, yaml.parse(text, Loader=loader))
+        depth = 0
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.AliasEvent):  # nine of nine of nine … of them take all memory
+                what = say("*{name}: aliases are not taken", name=event.anchor)
+                raise _at(path, event, what, say("write the value out"))
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEPTH:
+                raise _at(path, event, _DEEP, None)
         _check_values(path, yaml.SafeLoader(""), yaml.compose(text, Loader=loader))
         found = yaml.load(text, loader)
     except InputError:
@@ -120,32 +132,6 @@ def _bytes(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise _unreadable(path, say("it is larger than {size}, and no such file is", size=size(most)))
     return data
-
-
-def _integer(digits: str) -> int | None:
-    return int(digits) if len(digits) <= _DIGITS else None
-
-
-def _number(text: str) -> float | None:
-    found = float(text)
-    return found if isfinite(found) else None
-
-
-def _nothing(_: str) -> None:
-    """NaN and Infinity tell nothing."""
-
-
-def _check_events(path: Path, events: Any) -> None:
-    """Refuse what is nested deeply, and aliases: nine of nine of nine … of them take all memory."""
-    import yaml
-
-    depth = 0
-    for event in events:
-        if isinstance(event, yaml.AliasEvent):
-            raise _at(path, event, say("*{name}: aliases are not taken", name=event.anchor), say("write the value out"))
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH:
-            raise _at(path, event, _DEEP, None)
 
 
 def _check_values(path: Path, loader: Any, node: Any) -> None:
