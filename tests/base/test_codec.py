@@ -172,7 +172,7 @@ def recording_of(path: Path) -> object:
     return found.map(lambda reading: (reading.log, reading.profiles))
 
 
-@pytest.mark.parametrize("sample", sorted(p.name for p in SAMPLES.iterdir()))
+@pytest.mark.parametrize("sample", sorted(p.name for p in SAMPLES.glob("[!.]*")))
 def test_readings_of_every_sample(sample: str) -> None:
     read = recording_of(SAMPLES / sample)
     assert_same(back(read), read)

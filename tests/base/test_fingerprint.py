@@ -158,7 +158,7 @@ def listening() -> Iterator[list[str]]:
     yield OPENED
 
 
-@pytest.mark.parametrize("sample", sorted(p.name for p in SAMPLES.iterdir()))
+@pytest.mark.parametrize("sample", sorted(p.name for p in SAMPLES.glob("[!.]*")))
 def test_the_key_knows_every_file_that_reading_opens(sample: str, listening: list[str], tmp_path: Path) -> None:
     path = tmp_path / sample
     shutil.copytree(SAMPLES / sample, path)

@@ -101,7 +101,7 @@ def jobs(made: Path, tables: dict[str, list[str]], quick: bool) -> list[dict[str
     alone = [line.strip() for line in ALONE.replace("|", "\n").split("\n")]
     alone = alone[::4] if quick else alone
     add("alone", {"in": made / "alone" / "in"}, [(line or "nothing", 100, shlex.split(line)) for line in alone])
-    samples = sorted(path for path in (ROOT / "samples").iterdir() if path.is_dir())
+    samples = sorted(path for path in (ROOT / "samples").glob("[!.]*") if path.is_dir())
     for path in [*samples, *(real()[::6][:6] if quick else real())]:
         name = "-".join(path.relative_to(ROOT if path in samples else SHARED).parts)
         words, part = ["analyze", f"in/{path.name}"], OUTPUT in name  # a part of a folder that is asked for everything

@@ -36,7 +36,7 @@ REAL = (
     *(f"op_summary_2026/op_summary_{x}.csv" for x in ("pipe_utilization", "block_over_cores")),
     *(f"hta/{x}.json.gz" for x in ("alexnet_gpu", "simple_add_gpu", "ns_resolution_gpu", "cpu_only")),
 )
-OWN = tuple(sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+OWN = tuple(sorted(path.name for path in SAMPLES.glob("[!.]*") if path.is_dir()))
 #: Where the rows of a table are in JSON.
 LISTS = {
     **{name: ("devices", name) for name in ("phases", "blame", "dependencies", "syncs", "steps", "streams", "vendor")},
