@@ -34,7 +34,7 @@ import asked
 import drive
 
 #: What this checkout is held against.
-BASE = "3fd4a3e4e16e86edfac3b84f7cb92b933876839a"
+BASE = "4e8ec135d644d7105d94b89d6322cd468131f299"
 #: Whose tests and benchmarks make the inputs: inputs stay as they are, wherever the code that made them goes.
 MAKERS = "3fd4a3e4e16e86edfac3b84f7cb92b933876839a"
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +45,7 @@ NORMAL = (
     (rb"\d{8}-\d{6}-\d{1,6}", b"<time>"),  # the folder of a tuning
     (rb'"time": "20[^"]*"', b'"time": "<time>"'),  # when a run was held against a baseline
     (rb"[\d.]+ GiB", b"<room> GiB"),  # what the machine has left
+    (rb'("free": \{\s*"value": )\d+', rb"\1<room>"),
     (rb"<tree>/npuperf/[\w/]+/inject", b"<inject>"),  # what programs that are recorded load
     (rb"--help, -h ", b"-h, --help "),  # in an order of chance
 )
