@@ -7,7 +7,7 @@ operator) passes the blame on: to the thread of the torch operator behind the ke
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +22,7 @@ from npuperf.model.labels import I64, U8, Columns, Mask
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Tasks
 
+S = TypeVar("S", bound="Stretches")
 #: What a line is called that stands for no event, and for events beyond those that are listed.
 NOTHING: Final = "nothing recorded"
 OTHERS: Final = "others"
@@ -44,21 +45,25 @@ class HostThreads(Struct, frozen=True):
         return cls(tasks.launch_thread, narrow(np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1)), main)
 
 
-class Blamed(Columns, frozen=True):
-    """Host wait in pieces, ordered by time: device clock (ns), the event to blame (NONE: nothing recorded), cause."""
+class Stretches(Columns, frozen=True):
+    """Pieces of time, ordered, a row each: device clock (ns)."""
 
     start: I64
     end: I64
-    event: I64
-    cause: U8
 
-    def within(self, start: int, end: int) -> Blamed:
+    def within(self: S, start: int, end: int) -> S:
         """Return the pieces inside a window, cut at its borders."""
         a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
-        cut = slice(int(a), int(b))
-        return Blamed(
-            np.maximum(self.start[cut], start), np.minimum(self.end[cut], end), self.event[cut], self.cause[cut]
-        )
+        columns = {name: getattr(self, name)[int(a) : int(b)] for name in self.__struct_fields__}
+        columns["start"], columns["end"] = np.maximum(columns["start"], start), np.minimum(columns["end"], end)
+        return type(self)(**columns)
+
+
+class Blamed(Stretches, frozen=True):
+    """Host wait in pieces: the event to blame (NONE: nothing recorded), and the cause."""
+
+    event: I64
+    cause: U8
 
 
 def main_thread(host: HostOps) -> int:

@@ -40,46 +40,35 @@ from npuperf.model.tasks import Tasks, Work
 _AT_LEAST: Final = 2
 
 
-class _Side(Struct, frozen=True):
-    """One side of a chip held against the kernels: how many start exactly as many blocks as it has ``cores``, and how
-    many start more.
-    """
-
-    cores: int
-    exact: int
-    more: int
-
-    @classmethod
-    def of(cls, used: I64, cores: int) -> _Side:
-        return cls(cores, int(np.count_nonzero(used == cores)), int(np.count_nonzero(used > cores)))
-
-    @property
-    def speaks_for(self) -> bool:
-        """Whether kernels fill the side, and few start more blocks than that, in several waves."""
-        return self.exact >= _AT_LEAST and self.more < self.exact
-
-
 def suggested_cores(cube: I64, vector: I64) -> Message | None:
     """Suggest the core counts of a known chip from the blocks of kernels on either side, or nothing.
 
-    Both sides must speak for it, and of several chips it is the one that most kernels fill.
+    Both sides must speak for it: kernels fill the side, and few start more blocks than that, in several waves. Of
+    several chips it is the one that most kernels fill.
     """
-    chips = [(_Side.of(cube, most[0]), _Side.of(vector, most[1])) for most in known_core_counts()]
-    likely = [chip for chip in chips if all(side.speaks_for for side in chip)]
+    likely = []
+    for cores in known_core_counts():
+        exact, more = (
+            [int(np.count_nonzero(than(used, n))) for used, n in zip((cube, vector), cores, strict=True)]
+            for than in (np.equal, np.greater)
+        )
+        if all(e >= _AT_LEAST and m < e for e, m in zip(exact, more, strict=True)):
+            likely.append((cores, exact, sum(more)))
     if not likely:
         return None
-    one, other = max(likely, key=lambda chip: chip[0].exact + chip[1].exact)
+    (most_cube, most_vector), exact, beyond = max(likely, key=lambda chip: sum(chip[1]))
     kernels = say(
         "{cube_kernels} kernels use exactly {cube} cube cores and {vector_kernels} exactly {vector} vector cores",
-        cube_kernels=one.exact,
-        cube=one.cores,
-        vector_kernels=other.exact,
-        vector=other.cores,
+        cube_kernels=exact[0],
+        cube=most_cube,
+        vector_kernels=exact[1],
+        vector=most_vector,
     )
-    more = one.more + other.more
-    beyond = say_n("{n} starts more blocks", "{n} start more blocks", more) if more else say("none starts more blocks")
+    others = say("none starts more blocks")
+    if beyond:
+        others = say_n("{n} starts more blocks", "{n} start more blocks", beyond)
     return say("the kernels suggest --cores {cube},{vector}: {reason}",
-               cube=one.cores, vector=other.cores, reason=chain(kernels, beyond, by=", "))  # fmt: skip
+               cube=most_cube, vector=most_vector, reason=chain(kernels, others, by=", "))  # fmt: skip
 
 
 MOST_IDLE = 10
@@ -134,29 +123,27 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
         core = Labels(np.where(compute, tasks.core.codes, np.int32(-1)), tasks.core.names)
         kernels = tasks.with_columns(core=core, block=block, mix_block=mix)
     known = blocks(kernels)
+    reason = None  # what is missing for core figures
+    if not compute.any():
+        reason = say("no kernels")
+    elif not on_cores(kernels).any():
+        reason = say("no kernel says which cores it runs on")
+    elif cores.cube is None:
+        unknown = say(
+            "core counts are unknown: there is no info.json.N with the data; give --cores CUBE,VECTOR or --soc NAME"
+        )
+        reason = chain(unknown, suggested_cores(known.cube, known.vector))
+    elif not (kernels.block > 0).any():
+        reason = say("no kernel has a Block Dim above 0: record with npuperf profile --level 1")
     return CoreUse(
         source=cores.source,
         cube=_side(kernels, known.cube, cores.cube, span, over_time.cube if over_time else None),
         vector=_side(kernels, known.vector, cores.vector, span, over_time.vector if over_time else None),
         by_type=[found for name in (*CUBE_CORES, *VECTOR_CORES) if (found := _core_type(kernels, name, cores)).kernels],
         most_idle=_most_idle(kernels, cores),
-        reason=_reason(kernels, known, cores) if compute.any() else say("no kernels"),
+        reason=reason,
         over_time=over_time,
     )
-
-
-def _reason(kernels: Tasks, used: Blocks, cores: Cores) -> Message | None:
-    """Say what is missing for core figures."""
-    if not on_cores(kernels).any():
-        return say("no kernel says which cores it runs on")
-    if cores.cube is None:
-        unknown = say(
-            "core counts are unknown: there is no info.json.N with the data; give --cores CUBE,VECTOR or --soc NAME"
-        )
-        return chain(unknown, suggested_cores(used.cube, used.vector))
-    if not (kernels.block > 0).any():
-        return say("no kernel has a Block Dim above 0: record with npuperf profile --level 1")
-    return None
 
 
 def _side(kernels: Tasks, used: I64, cores: int | None, span: int, time: CoreTime | None) -> CoreSide | None:

@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
-from npuperf.device.blame import NOTHING, OTHERS, HostThreads, longest_names
+from npuperf.device.blame import NOTHING, OTHERS, HostThreads, Stretches, longest_names
 from npuperf.device.host_events import BLOCKING_COPY, BUSY, NONE, WAITING, Nesting, flag_causes
-from npuperf.device.order import previous_same
+from npuperf.device.order import began_within, previous_same
 from npuperf.device.partition import Gaps, Launches
 from npuperf.device.study import Study
 from npuperf.model.groups import distinct, largest, sorted_rows
@@ -49,29 +49,20 @@ _RECORD: Final = re.compile(r"(event|notify).?record|record.?(event|notify)", re
 _HOLDING: Final = re.compile(r"AscendCL@aclrt(Malloc|Free)(Host)?$|^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost)$")
 
 
-class Dependencies(Columns, frozen=True):
-    """Dependency wait in pieces, ordered by time: device clock (ns), the task that waited, and what for.
+class Dependencies(Stretches, frozen=True):
+    """Dependency wait in pieces: the task that waited, and what for.
 
     ``source`` is the task waited for (or the row of the wait, of kind event), ``event`` the host event, ``stream`` the
     one waited for; NONE where the kind has none. Of kind unrecorded ``event`` is what the host waited in meanwhile, and
     ``stream`` the one of which the wait lies between two tasks. ``certain``: recorded rather than inferred.
     """
 
-    start: I64
-    end: I64
     task: I64
     kind: U8
     source: I64
     event: I64
     stream: I64
     certain: Mask
-
-    def within(self, start: int, end: int) -> Dependencies:
-        """Return the pieces inside a window, cut at its borders."""
-        a, b = np.searchsorted(self.end, start, side="right"), np.searchsorted(self.start, end)
-        columns = {name: getattr(self, name)[int(a) : int(b)] for name in self.__struct_fields__}
-        columns["start"], columns["end"] = np.maximum(columns["start"], start), np.minimum(columns["end"], end)
-        return Dependencies(**columns)
 
     @classmethod
     def join(cls, parts: list[Dependencies]) -> Dependencies:
@@ -172,7 +163,7 @@ class _Followers(Struct, frozen=True):
         ahead = before[task]
         free = np.where(ahead >= 0, tasks.end[ahead], NO_TIME)
         stream = _streams_of(tasks, task)
-        behind = waits.between(stream, np.where(ahead >= 0, tasks.start[ahead], NO_TIME), end)
+        behind = began_within(waits.start, waits.stream, stream, np.where(ahead >= 0, tasks.start[ahead], NO_TIME), end)
         slow = end - launches.end[task] <= launches.latency + thresholds.launch_jitter_ns
         late = launches.end[task] > start
         last = _whole(tasks, _ended_at(tasks, active, start, tasks.stream[task]))
@@ -240,15 +231,6 @@ class _EventWaits(Struct, frozen=True):
         end[:-1] = np.where(follows, np.minimum(end[:-1], tasks.start[row][1:]), end[:-1])
         record = control[name.flag([bool(_RECORD.search(n)) for n in name.names])]
         return cls(row, tasks.stream[row], tasks.start[row], end, record[np.argsort(tasks.end[record], kind="stable")])
-
-    def between(self, stream: I64, start: I64, end: I64) -> Mask:
-        """True where a wait on the stream began within [start, end]."""
-        found = np.zeros(len(stream), np.bool_)
-        for number in distinct(self.stream).tolist():
-            mine, begins = stream == number, self.start[self.stream == number]
-            last = np.searchsorted(begins, end[mine], side="right") - 1
-            found[mine] = (last >= 0) & (begins[np.maximum(last, 0)] >= start[mine])
-        return found
 
     def cut(
         self, open_: _Unexplained, stream: I64, task: I64, tasks: Tasks, thresholds: Thresholds

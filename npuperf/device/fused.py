@@ -70,32 +70,22 @@ def check_super_kernels(before: Tasks, after: Tasks, log: Sequence[str], ratio: 
     scopes: dict[str, dict[str, list[int]]] = {}
     for i in found.tolist():
         name = after.name[i] or ""
-        scopes.setdefault(_scope_of(name) or UNNAMED, {}).setdefault(name, []).append(i)
+        match = _NAME.match(name)
+        scope = _SPLIT.sub("", match["scope"]) if match else UNNAMED
+        scopes.setdefault(scope, {}).setdefault(name, []).append(i)
     unnamed = scopes.pop(UNNAMED, {})
-    checks = [_of_scope(scope, parts, sides) for scope, parts in _families(scopes).items()]
+    # Scopes whose names differ by their last number only are one scope, named anew for every use of it.
+    families: dict[str, list[str]] = {}
+    for scope in scopes:
+        families.setdefault(_NUMBER.sub("_*", scope), []).append(scope)
+    checks = []
+    for family, members in families.items():
+        parts = {name: at for scope in members for name, at in scopes[scope].items()}
+        checks.append(_of_scope(family if len(members) > 1 else members[0], parts, sides))
     if unnamed:
         rows = np.array(sorted(i for at in unnamed.values() for i in at))
         checks.append(_by_disappearance(rows, sides, alone=not scopes))
     return checks
-
-
-def _scope_of(name: str) -> str | None:
-    """Return the scope that a SuperKernel is named after, None where the name does not tell."""
-    match = _NAME.match(name)
-    return _SPLIT.sub("", match["scope"]) if match else None
-
-
-def _families(scopes: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, list[int]]]:
-    """Put scopes together whose names differ by their last number only: one scope, named anew for every use of it."""
-    alike: dict[str, list[str]] = {}
-    for scope in scopes:
-        alike.setdefault(_NUMBER.sub("_*", scope), []).append(scope)
-    return {
-        family if len(members) > 1 else members[0]: {
-            name: at for scope in members for name, at in scopes[scope].items()
-        }
-        for family, members in alike.items()
-    }
 
 
 def _of_scope(scope: str, parts: dict[str, list[int]], sides: _Sides) -> SuperKernelCheck:

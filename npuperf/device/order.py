@@ -223,10 +223,13 @@ def device_arms(
     own = late[kept]
     late[kept] = 0
     late[waits] = 0
-    extra = nothing = np.broadcast_to(np.int64(0), len(start))
+    idle, extra = 0, np.broadcast_to(np.int64(0), len(start))
     if len(kept):
-        extra = nothing.copy()
+        extra = extra.copy()
         extra[kept] = np.where(loose[kept], 0, own)
+        # How much of these delays falls into time in which the device is idle.
+        delayed = Intervals.union(start[kept] - own, start[kept])
+        idle = int(delayed.total() - Intervals.union(start, end).within(delayed).sum())
     return DeviceArms(
         launch_ns=narrow(np.where(known, np.where(by_launch, late, 0) + latency, NEVER), SIGNED),
         gap_ns=narrow(np.where(follows, np.where(by_launch, np.minimum(freed, usual), late), NEVER), SIGNED),
@@ -236,7 +239,7 @@ def device_arms(
         awaited=np.where(loose, last, awaited),
         assumed=follows & by_launch & (not measured),
         loose=loose,
-        unexplained_ns=_idle_within(tasks, kept, own),
+        unexplained_ns=idle,
     )
 
 
@@ -262,10 +265,15 @@ def ordered_after(tasks: Tasks, active: I64, placed: Placed) -> I32:
     """
     stream, position, latest = placed.stream, placed.position, placed.last
     ordered = np.full(len(active), NONE, np.int32)
-    crosses = np.flatnonzero(_behind_event_wait(tasks, active, stream) & (latest >= 0))
-    crosses = crosses[stream[latest[crosses]] != stream[crosses]]
-    crosses = crosses[position[latest[crosses]] < position[crosses]]
-    ordered[crosses] = latest[crosses]
+    waits = np.flatnonzero(is_event_wait(tasks))
+    if len(waits):  # in front of a task: since the one before it on its stream began
+        since = np.where(placed.before >= 0, placed.start.take(placed.before, mode="clip"), UNORDERED)
+        begins = tasks.start[waits] - tasks.start[active[0]]
+        behind = began_within(begins, tasks.stream[waits], tasks.stream[active], since, placed.start)
+        crosses = np.flatnonzero(behind & (latest >= 0))
+        crosses = crosses[stream[latest[crosses]] != stream[crosses]]
+        crosses = crosses[position[latest[crosses]] < position[crosses]]
+        ordered[crosses] = latest[crosses]
     work = tasks.work[active]
     collective = np.flatnonzero(work == Work.COMMUNICATION)
     compute = np.flatnonzero(work == Work.COMPUTE)
@@ -294,20 +302,17 @@ def _control(tasks: Tasks, name: re.Pattern[str]) -> Mask:
     return named & np.equal(tasks.work, Work.CONTROL)
 
 
-def _behind_event_wait(tasks: Tasks, active: I64, stream: I64) -> Mask:
-    """True for tasks in front of which their stream waited for an event."""
-    is_wait = is_event_wait(tasks)
-    behind = np.zeros(len(active), np.bool_)
-    if not is_wait.any():
-        return behind
-    numbers = tasks.stream[active]
-    for number in distinct(tasks.stream[is_wait]).tolist():
-        mine = np.flatnonzero(numbers == number)
-        waits = tasks.start[is_wait & (tasks.stream == number)]
-        before = np.append(np.iinfo(np.int64).min, tasks.start[active][mine][:-1]) if len(mine) else waits[:0]
-        last = np.searchsorted(waits, tasks.start[active][mine], side="right") - 1
-        behind[mine] = (last >= 0) & (waits[np.maximum(last, 0)] >= before)
-    return behind
+def began_within(starts: I64, streams: I64, stream: I64, start: I64, end: I64) -> Mask:
+    """True where one of some waits began within [start, end] on the stream.
+
+    ``starts`` and ``streams``: of the waits, of each stream in order of their starts.
+    """
+    found = np.zeros(len(stream), np.bool_)
+    for number in distinct(streams).tolist():
+        mine, begins = stream == number, starts[streams == number]
+        last = np.searchsorted(begins, end[mine], side="right") - 1
+        found[mine] = (last >= 0) & (begins[np.maximum(last, 0)] >= start[mine])
+    return found
 
 
 def _waited_for(tasks: Placed, late: I64, thresholds: Thresholds) -> I32:
@@ -376,12 +381,3 @@ def give_registers(awaited: I32, tasks: Placed) -> I32:
         free_at[free : free + 1] = [last_use[task]]
         register[task] = free
     return register
-
-
-def _idle_within(tasks: Placed, at: I64, delay: I64) -> int:
-    """Return how much of the delays before the given tasks falls into time in which the device is idle, ns."""
-    if not len(at):
-        return 0
-    delayed = Intervals.union(tasks.start[at] - delay, tasks.start[at])
-    busy = Intervals.union(tasks.start, tasks.end)
-    return int(delayed.total() - busy.within(delayed).sum())
