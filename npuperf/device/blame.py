@@ -22,7 +22,7 @@ from npuperf.model.labels import I64, U8, Columns, Mask
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Tasks
 
-S = TypeVar("S", bound="Stretches")
+S = TypeVar("S", bound="TimedPieces")
 #: What a line is called that stands for no event, and for events beyond those that are listed.
 NOTHING: Final = "nothing recorded"
 OTHERS: Final = "others"
@@ -45,7 +45,7 @@ class HostThreads(Struct, frozen=True):
         return cls(tasks.launch_thread, narrow(np.where(tasks.op >= 0, host.ops.thread[tasks.op], -1)), main)
 
 
-class Stretches(Columns, frozen=True):
+class TimedPieces(Columns, frozen=True):
     """Pieces of time, ordered, a row each: device clock (ns)."""
 
     start: I64
@@ -59,7 +59,7 @@ class Stretches(Columns, frozen=True):
         return type(self)(**columns)
 
 
-class Blamed(Stretches, frozen=True):
+class Blamed(TimedPieces, frozen=True):
     """Host wait in pieces: the event to blame (NONE: nothing recorded), and the cause."""
 
     event: I64

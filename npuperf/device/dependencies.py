@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
-from npuperf.device.blame import NOTHING, OTHERS, HostThreads, Stretches, longest_names
+from npuperf.device.blame import NOTHING, OTHERS, HostThreads, TimedPieces, longest_names
 from npuperf.device.host_events import BLOCKING_COPY, BUSY, NONE, WAITING, Nesting, flag_causes
 from npuperf.device.order import began_within, previous_same
 from npuperf.device.partition import Gaps, Launches
@@ -49,7 +49,7 @@ _RECORD: Final = re.compile(r"(event|notify).?record|record.?(event|notify)", re
 _HOLDING: Final = re.compile(r"AscendCL@aclrt(Malloc|Free)(Host)?$|^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost)$")
 
 
-class Dependencies(Stretches, frozen=True):
+class Dependencies(TimedPieces, frozen=True):
     """Dependency wait in pieces: the task that waited, and what for.
 
     ``source`` is the task waited for (or the row of the wait, of kind event), ``event`` the host event, ``stream`` the
