@@ -14,7 +14,7 @@ from npuperf.device.view import DeviceView
 from npuperf.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from npuperf.job.packets import PacketCost, What  # loaded where there is a job
+    from npuperf.job.links import PacketCost, What  # loaded where there is a job
 
 
 def _costs(
@@ -23,7 +23,7 @@ def _costs(
     refute: Message,
     next: Message | None = None,
 ) -> Callable[[JobView], list[Detected]]:
-    """Make the question what one cause costs the rank that it costs most; see :mod:`npuperf.job.packets`.
+    """Make the question what one cause costs the rank that it costs most; see :mod:`npuperf.job.links`.
 
     ``next``: what to do; None: look at the port of that rank.
     """

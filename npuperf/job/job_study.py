@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
-from npuperf.job.links import judge_links, slow_links
+from npuperf.job.links import PacketCost, judge_links, packet_costs, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
-from npuperf.job.packets import PacketCost, packet_costs
 from npuperf.job.pipeline import (
     Bubble,
     PipelineStages,

@@ -37,15 +37,9 @@ _ALIKE: Final = 0.5
 _SURE: Final = 3
 
 
-class SlowRanks(Struct, frozen=True):
-    """Ranks (places) that spend about the same beyond the usual, and for the same cause (0 compute, 1 host, 2 other).
-
-    ``excess``: mean of what they spend beyond it by cause, ns over all steps.
-    """
-
-    places: tuple[int, ...]
-    cause: int
-    excess: F64
+#: Ranks (places) that spend about the same beyond the usual for one cause, and the mean of what they spend beyond it by
+#: cause (compute, host, other), ns over all steps.
+SlowRanks = tuple[tuple[int, ...], F64]
 
 
 def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
@@ -58,8 +52,7 @@ def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
         own = np.where((main == cause) & lasts, excess[:, cause], 0.0)
         chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
         if len(chosen) > 1:
-            mean = np.maximum(excess[chosen].mean(axis=0), 0.0)
-            found.append(SlowRanks(tuple(chosen.tolist()), cause, mean))
+            found.append((tuple(chosen.tolist()), np.maximum(excess[chosen].mean(axis=0), 0.0)))
     return found
 
 
@@ -74,19 +67,11 @@ def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]
         return []
     usual = np.stack([totals[members].min(axis=0) for members in own])
     beyond = np.maximum(_together_beyond(usual, np.zeros(len(own), np.int64)), 0.0) * (0, 1, 1)
-    return [SlowRanks(tuple(members.tolist()), int(np.argmax(more)), more)
-            for members, more in zip(own, beyond, strict=True)
-            if len(members) > 1 and more.max() >= least]  # fmt: skip
-
-
-def peers_of(places: Sequence[int], stage: I64) -> tuple[tuple[I64, I64], ...]:
-    """Return for each stage that has some of the ranks these, and the other ranks of the stage; never without any."""
-    chosen = np.array(places, np.int64)
-    tasks = []
-    for number in distinct(stage[chosen]).tolist():
-        members = np.flatnonzero(stage == number)
-        tasks.append((np.intersect1d(members, chosen), np.setdiff1d(members, chosen)))
-    return tuple((own, peers) for own, peers in tasks if len(peers))
+    return [
+        (tuple(members.tolist()), more)
+        for members, more in zip(own, beyond, strict=True)
+        if len(members) > 1 and more.max() >= least
+    ]
 
 
 def _together_beyond(totals: F64, stage: I64) -> F64:
@@ -303,9 +288,12 @@ def _share_out(
 
 def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
     """Return the job with ranks that work like their peers; where a whole stage has none, without its delays."""
-    change = level_ranks(job, peers_of(places, stages.of))
-    alone = [p for p in places if set(stages.ranks(int(stages.of[p])).tolist()) <= set(places)]
-    return calmed(job, stages.of, change, np.array(alone)) if alone else change
+    chosen = np.array(places, np.int64)
+    stage_members = [np.flatnonzero(stages.of == number) for number in distinct(stages.of[chosen]).tolist()]
+    tasks = [(np.intersect1d(members, chosen), np.setdiff1d(members, chosen)) for members in stage_members]
+    change = level_ranks(job, tasks)
+    alone = [own for own, peers in tasks if not len(peers)]
+    return calmed(job, stages.of, change, np.concatenate(alone)) if alone else change
 
 
 def _slow_ranks(
@@ -356,13 +344,13 @@ def _joined(
     if not bounds.usable:
         return alone
     tried = [*slow_alike(job, stages.of, least), *delayed_stages(job, stages.of, least)]
-    gains = _gains(job, lambda slow: _mended(job, stages, slow.places), tried)
-    for slow, saved in zip(tried, gains, strict=True):
-        single = [c for c in alone if c.places[0] in slow.places]
+    gains = _gains(job, lambda slow: _mended(job, stages, slow[0]), tried)
+    for (places, excess), saved in zip(tried, gains, strict=True):
+        single = [c for c in alone if c.places[0] in places]
         apart = sum(c.gain[1] for c in single if c.gain)
         if saved - apart >= least and apart < _HIDING * saved:
-            wait = float(found.waits[[axis for p in slow.places for axis in found.of_rank(p)]].sum())
-            cause = _rank_cause(slow.places, slow.excess, wait, bounds.gain(saved, job))
+            wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
+            cause = _rank_cause(places, excess, wait, bounds.gain(saved, job))
             alone = [*(c for c in alone if c not in single), cause]
     return alone
 

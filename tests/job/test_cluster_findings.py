@@ -18,7 +18,7 @@ from npuperf.advise.rule import JobView
 from npuperf.device.rank_summary import RankSummary, expert_times
 from npuperf.job.job_report import describe_job, judge_experts
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.packets import PacketCost, What
+from npuperf.job.links import PacketCost, What
 from npuperf.model.job_result import Experts, Link
 from npuperf.model.labels import Labels
 from npuperf.model.result import Finding

@@ -11,8 +11,7 @@ from ranks import MS, bandwidth, group, link_use, operations, summary
 from npuperf.advise import load_thresholds
 from npuperf.device.operators import Slowed
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.links import class_text, judge_links, size_class
-from npuperf.job.packets import PacketCost, packet_costs
+from npuperf.job.links import PacketCost, class_text, judge_links, packet_costs, size_class
 from npuperf.model.groups import alike, medians, medians_of_others
 from npuperf.model.job_result import Link
 
