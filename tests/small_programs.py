@@ -26,6 +26,14 @@ def answer(path: Path | Result, rule: str) -> Finding:
     return found
 
 
+def problem(path: Path | Result, rule: str) -> Finding:
+    """The problem that a rule finds on the only device, with everything a reader needs."""
+    result = path if isinstance(path, Result) else analyzed(path)
+    found = answer(result, rule)
+    assert_complete(found, step_length(result))
+    return found
+
+
 def busy(count: int = 100, **more: object) -> list[K]:
     """Device-bound: kernels of 100 µs back to back, all launched long before; steps 11 and 12."""
     made = [K(i * 100_000, 100_000, f"k{i}", "MatMulV2", "AI_CORE", block=24, launch=i * 5_000 - 500_000,

@@ -357,7 +357,14 @@ def online_compile(view: DeviceView) -> Answer:
     calls = Calls.of(view)
     if not len(calls.dur):
         return None
-    usual = _usual_call(view)
+    # What an aclnn call costs the host here: medians of preparing and of launching; None without any.
+    events = view.profile.host.events
+    names, dur = events.name.names, events.end - events.start
+    prepares = dur[events.name.flag([bool(_NN.match(n) and _PREPARES.search(n)) for n in names])]
+    executes = dur[events.name.flag([bool(_NN.match(n) and not _PREPARES.search(n)) for n in names])]
+    usual = None
+    if len(executes):
+        usual = int(np.median(executes)) + (int(np.median(prepares)) if len(prepares) else 0)
     total = int(calls.dur.sum())
     excess = int(np.maximum(calls.dur - (usual or 0), 0).sum())
     gain = at_most(view.predict(f"host:aclop*{1 - excess / max(total, 1):.6f}"))
@@ -369,11 +376,11 @@ def online_compile(view: DeviceView) -> Answer:
     compiled = int(np.count_nonzero(calls.compile >= view.thresholds.compile_call_ns))
     codes = calls.type.codes + 1
     each, count = np.bincount(codes, weights=calls.dur), np.bincount(codes)
-    names = (None, *calls.type.names)
+    types = (None, *calls.type.names)
     order = [i for i in np.argsort(-each, kind="stable").tolist() if count[i]]
     timed = bool((calls.compile >= 0).any())
     return Detected(
-        title=_online_title(calls, usual, compiled, [(names[i] or "N/A", int(count[i])) for i in order[:_SHOWN]]),
+        title=_online_title(calls, usual, compiled, [(types[i] or "N/A", int(count[i])) for i in order[:_SHOWN]]),
         evidence={
             "calls": len(calls.dur),
             "host_ns": total,
@@ -383,23 +390,12 @@ def online_compile(view: DeviceView) -> Answer:
             "longest_compile_ns": int(calls.compile.max()) if timed else None,
             "shapes_known": int((calls.recurs >= 0).sum()),
             "shapes_seen_before": int((calls.recurs == 1).sum()),
-            "types": [{"type": names[i], "count": int(count[i]), "host_ns": int(each[i])} for i in order],
+            "types": [{"type": types[i], "count": int(count[i]), "host_ns": int(each[i])} for i in order],
         },
         gain=gain,
         refute=say("most of each call remains where the same operator runs through aclnn"),
         next=_online_advice(view, calls, usual, compiled=compiled > 0),
     )
-
-
-def _usual_call(view: DeviceView) -> int | None:
-    """Return what an aclnn call costs the host here: medians of preparing and of launching; None without any."""
-    events = view.profile.host.events
-    names, dur = events.name.names, events.end - events.start
-    prepares = events.name.flag([bool(_NN.match(n) and _PREPARES.search(n)) for n in names])
-    executes = events.name.flag([bool(_NN.match(n) and not _PREPARES.search(n)) for n in names])
-    if not executes.any():
-        return None
-    return int(np.median(dur[executes])) + (int(np.median(dur[prepares])) if prepares.any() else 0)
 
 
 def _online_title(calls: Calls, usual: int | None, compiled: int, types: Sequence[tuple[str, int]]) -> Message:

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from small_programs import analyzed, answer, assert_complete, batches, busy, starved, step_length, steps_of
+from small_programs import analyzed, answer, batches, busy, problem, starved, steps_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -21,8 +21,7 @@ def test_copies_to_the_device_need_pinned_memory(tmp_path: Path) -> None:
     """Once "the host waits for the device in aten::to", with the advice to avoid .item() and .cpu()."""
     kernels, host = batches("aten::to", "acl_memcpy_host_to_device")
     result = analyzed(ascend_pt(tmp_path, kernels, host=host))
-    found = answer(result, "blocking_copies")
-    assert_complete(found, step_length(result))
+    found = problem(result, "blocking_copies")
     assert "copies to the device in aten::to at train.py:41 step (20 times)" in str(found.title)
     assert "pin_memory=True" in steps_of(found) and ".cpu()" not in steps_of(found)
     assert found.gain_ns_per_step == (19 * 24_000 // 2, 19 * 24_000 // 2)
@@ -95,8 +94,7 @@ def test_calls_that_look_operators_up_are_told_with_what_they_cost(tmp_path: Pat
     """Once "operator compilation: ok" and nothing else. Without aclnn calls all of their own 24 µs may go."""
     kernels = [replace(k, type="Conv2D", shapes=f"{i % 10},4") for i, k in enumerate(starved())]
     result = analyzed(ascend_pt(tmp_path, kernels, host=looked_up()))
-    found = answer(result, "online_compile")
-    assert_complete(found, step_length(result))
+    found = problem(result, "online_compile")
     assert found.gain_ns_per_step == (0, 99 * 24_000 // 2)
     told = found.evidence
     assert (told["calls"], told["host_ns"], told["aclnn_call_ns"]) == (100, 100 * 27_000, None)

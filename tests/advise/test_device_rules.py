@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build import K, ascend_pt, kernel_details
 from msgspec.structs import replace
-from small_programs import analyzed, answer, assert_complete, beside, busy, step_length
+from small_programs import analyzed, answer, assert_complete, beside, busy, problem
 
 # --- ai_cpu --------------------------------------------------------------------------------------------------------
 
@@ -18,9 +18,7 @@ def test_ai_cpu_counts_only_time_that_nothing_hides(tmp_path: Path) -> None:
     kernels = busy()
     cpu = beside(kernels, 300_000, core="AI_CPU", type="Unique2")
     cover = K(cpu.start + 100_000, 60_000, "cover", "Add", stream=5, launch=cpu.start - 1_000_000, step=12)
-    result = analyzed(ascend_pt(tmp_path, [*kernels, cpu, cover]))
-    found = answer(result, "ai_cpu")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, [*kernels, cpu, cover]), "ai_cpu")
     assert found.gain_ns_per_step == (0, 120_000)
     assert found.evidence["exposed_ns"] == 240_000 and found.evidence["count"] == 1
     assert "Unique2" in str(found.title)
@@ -45,9 +43,7 @@ def test_conversions_that_take_a_notable_part_of_compute(tmp_path: Path, type_: 
     kernels = busy()
     turn = beside(kernels, 800_000, type=type_)
     cover = K(turn.start + 500_000, 300_000, "cover", "Mul", stream=5, launch=turn.start - 1_000_000, step=12)
-    result = analyzed(ascend_pt(tmp_path, [*kernels, turn, cover]))
-    found = answer(result, "layout")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, [*kernels, turn, cover]), "layout")
     assert found.evidence["share_of_compute"] == pytest.approx(0.8 / 11.1)
     assert found.gain_ns_per_step == (0, 250_000)
 
@@ -78,9 +74,7 @@ def test_layout_needs_operator_types(tmp_path: Path) -> None:
 
 def test_kernels_that_leave_most_cores_idle(tmp_path: Path) -> None:
     """100 kernels of 100 µs on 6 of 24 cores: 75 µs of each could be saved at most, in two steps."""
-    result = analyzed(ascend_pt(tmp_path, busy(block=6), cores="24,48"))
-    found = answer(result, "idle_cores")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, busy(block=6), cores="24,48"), "idle_cores")
     assert found.evidence["idle_share_of_busy_core_time"] == pytest.approx(0.75)
     assert found.gain_ns_per_step == (0, 100 * 75_000 // 2)
 
@@ -124,9 +118,7 @@ def test_vector_kernels_need_the_number_of_vector_cores(tmp_path: Path) -> None:
 
 
 def test_steps_among_the_first_ten(tmp_path: Path) -> None:
-    result = analyzed(ascend_pt(tmp_path, [*busy(step=3), *busy(step=12)]))
-    found = answer(result, "early_steps")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, [*busy(step=3), *busy(step=12)]), "early_steps")
     assert (found.evidence["steps"], found.gain_ns_per_step) == ([3], None)
     assert "--wait 10" in str(found.next)
 

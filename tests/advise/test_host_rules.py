@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt, kernel_details
 from msgspec.structs import replace
-from small_programs import WAIT, analyzed, answer, assert_complete, batches, busy, starved, step_length
+from small_programs import WAIT, analyzed, answer, assert_complete, batches, busy, problem, starved, step_length
 
 # --- small_kernels -------------------------------------------------------------------------------------------------
 
 
 def test_small_kernels_that_the_host_cannot_feed(tmp_path: Path) -> None:
     result = analyzed(ascend_pt(tmp_path, starved()))
-    found = answer(result, "small_kernels")
-    assert_complete(found, step_length(result))
+    found = problem(result, "small_kernels")
     # Half as many launches: at most half of the 40 µs between two; whether the advice halves them is not sure.
     assert found.gain_ns_per_step == (0, 99 * 20_000 // 2)
     assert found.evidence["host_wait_ns"] == 99 * WAIT == result.devices[0].partition.host_wait_ns
@@ -71,9 +70,7 @@ def test_dynamic_shapes_of_a_starved_device(tmp_path: Path) -> None:
     """Three of four kernels are dynamic; 30 of the 40 µs between launches are tiling: without it 10 µs remain."""
     kernels = [replace(k, state="static" if i % 4 == 3 else "dynamic") for i, k in enumerate(starved())]
     tiling = [H("AscendCL@Add_Tiling", i * 40_000 - 42_000, 30_000) for i in range(100)]
-    result = analyzed(ascend_pt(tmp_path, kernels, host=tiling))
-    found = answer(result, "dynamic_shape")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, kernels, host=tiling), "dynamic_shape")
     assert found.evidence["share_of_compute"] == pytest.approx(0.75)
     assert found.gain_ns_per_step == (99 * 30_000 // 2, 99 * 30_000 // 2)
 
@@ -123,8 +120,7 @@ def test_a_stall_is_blamed_on_what_the_host_did(tmp_path: Path, rule: str, name:
     assert device.partition.host_wait_ns == 8_000_000
     blamed = sum(b.ns for b in device.blame if b.name == name)
     assert blamed == 10_490_000 - 2_500_000  # until the event ends; the launch itself takes the rest
-    found = answer(result, rule)
-    assert_complete(found, step_length(result))
+    found = problem(result, rule)
     # Without the event the second step follows the first at once: 2.5 ms after the start instead of 10.508.
     assert found.gain_ns_per_step and found.gain_ns_per_step[1] == pytest.approx(8_008_000 / 2, rel=0.001)
     others = {"data_loading", "compilation", "garbage_collection"} - {rule}
@@ -135,8 +131,7 @@ def test_a_sync_is_named_with_its_line_and_its_gain(tmp_path: Path) -> None:
     """Each wait costs 24 µs of idle time (6 to return, 10 to launch, 8 of latency); without it the queue stays full."""
     kernels, host = batches("aten::item")
     result = analyzed(ascend_pt(tmp_path, kernels, host=host))
-    found = answer(result, "sync_points")
-    assert_complete(found, step_length(result))
+    found = problem(result, "sync_points")
     assert "aten::item at train.py:41 step" in str(found.title)
     (site,) = result.devices[0].syncs
     assert (site.count, site.idle_ns) == (20, 19 * 24_000)
@@ -151,9 +146,7 @@ def test_a_sync_that_costs_nothing_is_no_problem(tmp_path: Path) -> None:
 
 def test_launching_one_by_one_could_be_captured(tmp_path: Path) -> None:
     """Of 40 µs per kernel 6 are compute; without host and latency they follow each other 0.5 µs apart (assumed)."""
-    result = analyzed(ascend_pt(tmp_path, starved()))
-    found = answer(result, "graph_capture")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, starved()), "graph_capture")
     assert found.gain_ns_per_step == (0, 99 * 34_000 // 2)
 
 
@@ -220,9 +213,7 @@ def test_eager_kernels_are_no_graph(tmp_path: Path) -> None:
 def test_shape_computing_belongs_on_the_host(tmp_path: Path) -> None:
     kernels, host = graph(shapes=1)
     small = [replace(k, type="Pack", shapes="2;2,4") if i % 2 else k for i, k in enumerate(kernels)]
-    result = analyzed(ascend_pt(tmp_path, small, host=host))
-    found = answer(result, "host_operators")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, small, host=host), "host_operators")
     assert found.evidence["count"] == 150
     assert found.gain_ns_per_step == (0, (150 * WAIT + 150 * 6_000) // 2)
     assert answer(ascend_pt(tmp_path / "b", kernels, host=host), "host_operators").status == "ok"
@@ -233,9 +224,7 @@ def test_uneven_host_calls(tmp_path: Path) -> None:
     calls = [H("AscendCL@aclnnAdd", i * 200_000 - 105_000, 100_000 if i % 10 == 0 else 10_000) for i in range(100)]
     kernels = [replace(k, start=k.start * 5, launch=(k.launch or 0) + k.start * 4) for k in starved()]
     folder = ascend_pt(tmp_path / "a", kernels, host=calls)
-    result = analyzed(folder)
-    found = answer(result, "uneven_host")
-    assert_complete(found, step_length(result))
+    found = problem(folder, "uneven_host")
     assert (found.evidence["excess_ns"], found.evidence["calls_ns"]) == (800_000, 1_900_000)
     even = [replace(c, dur=10_000) for c in calls]
     assert answer(ascend_pt(tmp_path / "b", kernels, host=even), "uneven_host").status == "ok"

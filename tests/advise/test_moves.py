@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from build import K, ascend_pt
 from msgspec.structs import replace
-from small_programs import analyzed, answer, assert_complete, beside, busy, step_length, steps_of
+from small_programs import analyzed, answer, beside, busy, problem, steps_of
 
 from npuperf.advise.moves import BUCKETS, from_buckets
 from npuperf.model.host import Spans
@@ -194,9 +194,7 @@ def test_without_dtypes_and_formats_the_types_remain(tmp_path: Path, rule: str, 
     kernels = busy()
     turn = beside(kernels, 800_000, type=type_)
     cover = K(turn.start + 500_000, 300_000, "cover", "Mul", stream=5, launch=turn.start - 1_000_000, step=12)
-    result = analyzed(ascend_pt(tmp_path, [*kernels, turn, cover]))
-    found = answer(result, rule)
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, [*kernels, turn, cover]), rule)
     assert f"{type_} ×1" in str(found.title)
     assert found.evidence["share_of_compute"] == pytest.approx(0.8 / 11.1)
     assert found.gain_ns_per_step == (0, 250_000)

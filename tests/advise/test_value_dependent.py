@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from small_programs import analyzed, answer, assert_complete, starved, step_length
+from small_programs import analyzed, answer, assert_complete, problem, starved, step_length
 
 #: Groups of ten kernels of 10 µs each; the host waits for the tenth before it launches the next group.
 GROUP, GAP = 100_000, 24_000
@@ -44,8 +44,7 @@ def test_operators_whose_size_depends_on_values(op: str, advice: str, tmp_path: 
     host += [H(op, start - 1_000, dur + 2_000, python=True) for start, dur in waits]
     host.append(H("train.py(41): step", -100_000, 3_000_000, python=True))
     result = analyzed(ascend_pt(tmp_path, kernels, host=host))
-    found = answer(result, "value_dependent")
-    assert_complete(found, step_length(result))
+    found = problem(result, "value_dependent")
     assert op in str(found.title) and "train.py:41 step" in str(found.title)
     assert advice in str(found.next)
     assert found.gain_ns_per_step == (19 * GAP // 2, 19 * GAP // 2)
@@ -78,9 +77,7 @@ def test_a_graph_that_reads_values(torch_events: bool, tmp_path: Path) -> None:
         host.append(H("TorchNpuGraphBase::Run", -50_000, 21 * (GROUP + GAP), python=True))
     else:
         host.append(H("Model@ModelExecute", -50_000, 21 * (GROUP + GAP)))
-    result = analyzed(ascend_pt(tmp_path, dynamic(kernels), host=host))
-    found = answer(result, "value_dependent")
-    assert_complete(found, step_length(result))
+    found = problem(ascend_pt(tmp_path, dynamic(kernels), host=host), "value_dependent")
     assert "the graph waits for values" in str(found.title) and "Tile" in str(found.title)
     assert "8 elements" in str(found.next)
     assert found.gain_ns_per_step == (19 * GAP // 2, 19 * GAP // 2)
