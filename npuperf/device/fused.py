@@ -187,17 +187,15 @@ def _in_steps(parts: Sequence[tuple[I64, I64]]) -> F64:
 
     ``parts``: of every part the steps of its runs, negative outside of steps, and how long each took.
     """
-    means = [_means(step, took) for step, took in parts]
+    means = []
+    for step, took in parts:
+        inside = step >= 0
+        steps = distinct(step[inside])
+        place = np.searchsorted(steps, step[inside])
+        mean = np.bincount(place, took[inside], len(steps)) / np.bincount(place, minlength=len(steps))
+        means.append(dict(zip(steps.tolist(), mean.tolist(), strict=True)))
     whole = sorted(set(means[0]).intersection(*means[1:]))
     return np.array([sum(mean[step] for mean in means) for step in whole], np.float64)
-
-
-def _means(step: I64, took: I64) -> dict[int, float]:
-    inside = step >= 0
-    steps = distinct(step[inside])
-    place = np.searchsorted(steps, step[inside])
-    means = np.bincount(place, took[inside], len(steps)) / np.bincount(place, minlength=len(steps))
-    return dict(zip(steps.tolist(), means.tolist(), strict=True))
 
 
 def _find(name: str, before: Tasks) -> _Replaced | None:
@@ -244,8 +242,10 @@ def _by_disappearance(found: I64, sides: _Sides, *, alone: bool) -> SuperKernelC
         reason = say("the SuperKernels do not name their operators, and without steps it is unknown what they replaced")
         return _check(UNNAMED, reason, log, new_ns=int(after.dur[found].sum()), count=len(found))
     was_run, is_run = (
-        {name: _per_step(t, _of_type(t, name)) for name in t.type.names if name} for t in (before, after)
-    )
+        {name: _per_step(t, np.flatnonzero(kernels & t.type.flag([n == name for n in t.type.names])))
+         for name in t.type.names if name}
+        for t in (before, after) for kernels in [np.equal(t.work, Work.COMPUTE) & ~is_super_kernel(t)]
+    )  # fmt: skip
     fused = _per_step(after, found)
     none = np.zeros_like(fused)
     fewer = {name: was[0].mean() - is_run.get(name, none)[0].mean() for name, was in was_run.items()}
@@ -281,12 +281,6 @@ def _by_disappearance(found: I64, sides: _Sides, *, alone: bool) -> SuperKernelC
         noise=judged.margin,
         verdict="better" if faster else "cannot_tell",
     )
-
-
-def _of_type(tasks: Tasks, name: str) -> I64:
-    """Return the compute kernels of a type, SuperKernels aside."""
-    of_type = tasks.type.flag([n == name for n in tasks.type.names])
-    return np.flatnonzero(of_type & (tasks.work == Work.COMPUTE) & ~is_super_kernel(tasks))
 
 
 def _per_step(tasks: Tasks, rows: I64) -> I64:

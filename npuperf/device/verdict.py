@@ -86,14 +86,25 @@ class PaceSums(Struct, frozen=True):
             "kernels": compute,
             "after_gap": gap,
         }
-        totals = {name: _running(mask if name in _COUNTED else dur * mask) for name, mask in chosen.items()}
+        kept = np.arange(0, len(tasks), _STRIDE)  # the places before which the sum of all values is kept
+        totals = {
+            name: np.append(
+                0, np.cumsum(np.add.reduceat(mask if name in _COUNTED else dur * mask, kept, dtype=np.int64))
+            )
+            for name, mask in chosen.items()
+        }
         return cls(tasks.start, tasks.end, chosen, totals)
 
     def of_windows(self, windows: Intervals) -> list[Pace]:
         """Return the evidence of each window; a kernel belongs to the window it starts in."""
         first, last = (self._before(np.searchsorted(self.start, border)) for border in (windows.start, windows.end))
         sums = {name: (last[name] - first[name]).tolist() for name in first}
-        return [_pace(dict(zip(sums, row, strict=True))) for row in zip(*sums.values(), strict=True)]
+        paces = []
+        for row in zip(*sums.values(), strict=True):
+            known = dict(zip(sums, row, strict=True))
+            follows = known.pop("follows")
+            paces.append(Pace(**{**known, "known": known["known"] + (follows if known["known"] else 0)}))
+        return paces
 
     def _before(self, place: I64) -> dict[str, I64]:
         """Return the sums over the tasks before each place: those that are kept, and what comes after them."""
@@ -106,17 +117,6 @@ class PaceSums(Struct, frozen=True):
             name: self.totals[name][stretch] + ((counts if name in _COUNTED else dur) * chosen[rest]).sum(axis=1)
             for name, chosen in self.chosen.items()
         }
-
-
-def _running(values: I64 | Mask) -> I64:
-    """Return the sums of all values before every place at which one is kept."""
-    sums = np.add.reduceat(values, np.arange(0, len(values), _STRIDE), dtype=np.int64)
-    return np.append(0, np.cumsum(sums))
-
-
-def _pace(sums: dict[str, int]) -> Pace:
-    follows = sums.pop("follows")
-    return Pace(**{**sums, "known": sums["known"] + (follows if sums["known"] else 0)})
 
 
 def give_verdict(
