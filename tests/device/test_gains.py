@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,7 @@ from npuperf.advise import load_thresholds
 from npuperf.device import whatif
 from npuperf.device.host_events import CAUSES
 from npuperf.device.maxplus import Times
+from npuperf.device.replay import Replay
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.result import Result
@@ -77,25 +79,35 @@ def test_nor_where_much_lies_outside(drawn: list[tuple[int, int, bool]], per: in
         within_the_step(analyze_path(ascend_pt(Path(folder), made), what_if=CHANGES))
 
 
+def studied(folder: Path, made: list[K], host: Sequence[H] = ()) -> tuple[Study, Replay]:
+    (reading,) = open_recording(ascend_pt(folder, made, host=host)).map(lambda reading: reading)
+    study = Study.of(reading.profiles[0], LIMITS)
+    assert study.replay is not None
+    return study, study.replay
+
+
+def every_50_us(count: int) -> list[K]:
+    """Kernels of 10 µs, ten per step."""
+    return [K(i * 50 * US, 10 * US, f"k{i}", step=11 + i // 10, launch=i * 50 * US - 9 * US, launch_dur=US)
+            for i in range(count)]  # fmt: skip
+
+
 def test_the_lower_end_is_less_what_the_replay_misses(tmp_path: Path) -> None:
     """A replay made wrong by hand: it takes every task of the second step 3 µs late, so it misses that step by 3 µs.
 
     20 kernels of 10 µs every 50 µs in two steps; ``op:Add*0.5`` saves half of the last kernel alone: the host sets the
     pace of all others.
     """
-    made = [K(i * 50 * US, 10 * US, f"k{i}", step=11 + i // 10, launch=i * 50 * US - 9 * US, launch_dur=US)
-            for i in range(20)]  # fmt: skip
-    (reading,) = open_recording(ascend_pt(tmp_path, made)).map(lambda reading: reading)
-    study = Study.of(reading.profiles[0], LIMITS)
-    assert study.replay is not None and study.replay.error == 0
-    exact = Scene.of(study, study.replay, study.judged)
+    study, replay = studied(tmp_path, every_50_us(20))
+    exact = Scene.of(study, replay, study.judged)
+    assert replay.error == 0
     assert exact.error == 0 and (predict(exact, "op:Add*0.5").least, predict(exact, "op:Add*0.5").most) == (
         5_000,
         5_000,
     )
     late = np.where(np.arange(20) >= 11, 3 * US, 0)
-    base = Times(study.replay.base.start + late, study.replay.base.end + late)
-    wrong = structs.replace(study.replay, base=base)
+    base = Times(replay.base.start + late, replay.base.end + late)
+    wrong = structs.replace(replay, base=base)
     held = wrong.held_against(study.profile.tasks, study.steps)
     assert held.error == pytest.approx(3 * US / study.steps.total())
     scene = Scene.of(study, held, study.judged)
@@ -106,13 +118,9 @@ def test_the_lower_end_is_less_what_the_replay_misses(tmp_path: Path) -> None:
 
 def test_errors_of_steps_do_not_cancel(tmp_path: Path) -> None:
     """One step 4 µs too long, the next one 4 µs too short: the run as a whole is exact, the replay is not."""
-    made = [K(i * 50 * US, 10 * US, f"k{i}", step=11 + i // 10, launch=i * 50 * US - 9 * US, launch_dur=US)
-            for i in range(30)]  # fmt: skip
-    (reading,) = open_recording(ascend_pt(tmp_path, made)).map(lambda reading: reading)
-    study = Study.of(reading.profiles[0], LIMITS)
-    assert study.replay is not None
+    study, replay = studied(tmp_path, every_50_us(30))
     late = np.where(np.arange(30) == 10, 4 * US, 0)
-    wrong = structs.replace(study.replay, base=Times(study.replay.base.start + late, study.replay.base.end + late))
+    wrong = structs.replace(replay, base=Times(replay.base.start + late, replay.base.end + late))
     span = study.judged
     assert wrong.held_against(study.profile.tasks, study.steps).error == pytest.approx(8 * US / (span[1] - span[0]))
     assert Scene.of(study, wrong, span).error == 8 * US
@@ -220,13 +228,17 @@ def staged(folder: Path) -> Scene:
     made = [K(i * 50 * US, 10 * US, f"k{i}", launch=i * 50 * US - 9 * US, launch_dur=US) for i in range(20)]
     host = [H("aten::mm", i * 50 * US - 39 * US, 20 * US, python=True) for i in range(1, 20)]
     gc = H("GC", 5 * 50 * US - 54 * US, 10 * US, python=True)
-    (reading,) = open_recording(ascend_pt(folder, made, host=[*host, gc])).map(lambda reading: reading)
-    study = Study.of(reading.profiles[0], load_thresholds())
-    assert study.replay is not None
-    return Scene.of(study, study.replay, study.judged)
+    study, replay = studied(folder, made, [*host, gc])
+    return Scene.of(study, replay, study.judged)
 
 
-def test_time_on_a_cause_lies_where_it_was_spent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_a_time", [1, 3, 20, None])
+def test_time_on_a_cause_lies_where_it_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int | None
+) -> None:
+    """However many instructions are split at a time."""
+    if at_a_time:
+        monkeypatch.setattr(whatif, "_CHUNK", at_a_time)
     scene = staged(tmp_path)
     assert scene.host_times.on("torch_op").tolist() == [0, *[20 * US] * 19]
     assert scene.host_times.on("gc").tolist() == [10 * US if i == 5 else 0 for i in range(20)]
@@ -237,13 +249,3 @@ def test_causes_add_up_to_all_host_time(tmp_path: Path) -> None:
     scene = staged(tmp_path)
     total = sum(scene.host_times.on(cause) for cause in CAUSES)
     assert np.array_equal(total, scene.replay.until - scene.replay.since)
-
-
-@pytest.mark.parametrize("at_a_time", [1, 3, 20])
-def test_the_answer_does_not_depend_on_how_much_is_split_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int
-) -> None:
-    monkeypatch.setattr(whatif, "_CHUNK", at_a_time)
-    scene = staged(tmp_path)
-    assert scene.host_times.on("torch_op").tolist() == [0, *[20 * US] * 19]
-    assert scene.host_times.on("gc").tolist() == [10 * US if i == 5 else 0 for i in range(20)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations_with_replacement
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from build import H, K, analyze_path, ascend_pt
+from conftest import run_cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -179,28 +181,12 @@ def test_one_step_can_be_asked(tmp_path: Path) -> None:
 
 
 def test_the_same_answer_from_the_command_line(tmp_path: Path) -> None:
-    import json
-    import subprocess
-    import sys
-
-    folder = ascend_pt(tmp_path, paced())
-    command = [
-        sys.executable,
-        "-m",
-        "npuperf",
-        "analyze",
-        str(folder),
-        "--what-if",
-        "host*0.5",
-        "--what-if",
-        "op:Add*0",
-    ]
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=True)
-    asked = [w for w in json.loads(done.stdout)["what_if"] if w["asked"]]
+    command = ["analyze", str(ascend_pt(tmp_path, paced())), "--what-if", "host*0.5", "--what-if", "op:Add*0"]
+    asked = [w for w in json.loads(run_cli([*command, "--format", "json"]).stdout)["what_if"] if w["asked"]]
     assert [w["expr"] for w in asked] == ["host*0.5", "op:Add*0"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = run_cli(command).stdout
     assert "host*0.5" in text and "what if (replayed" in text
-    bad = subprocess.run([*command, "--what-if", "host"], capture_output=True, text=True, check=False)
+    bad = run_cli([*command, "--what-if", "host"])
     assert bad.returncode == 2 and "TARGET*FACTOR" in bad.stderr and "Traceback" not in bad.stderr
 
 

@@ -35,6 +35,8 @@ from npuperf.model.result import CoreSplit, Device
 
 CUBE, VECTOR = 8, 16
 CHIP = (CUBE, VECTOR)
+#: A stream of long kernels on some of the cores, and one of short kernels on all of them.
+COMPETING = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "micro_batch_ascend_pt"
 
 
@@ -57,6 +59,10 @@ def proposal(found: Device) -> CoreSplit | None:
 
 def limits_of(split: CoreSplit) -> Limits:
     return {x.stream: (x.cube, x.vector) for x in split.limits}
+
+
+def rules_of(split: CoreSplit) -> dict[str, str]:
+    return {str(r.rule): r.status for r in split.rules}
 
 
 def assert_close(split: CoreSplit, truth: int, best: int, today: int, steps: int = 1) -> None:
@@ -135,8 +141,7 @@ def test_both_sides_are_split(tmp_path: Path) -> None:
 
 
 def test_a_chip_without_vector_cores(tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    split = proposal(device(profile(tmp_path, work, chip=(CUBE, 0))))
+    split = proposal(device(profile(tmp_path, COMPETING, chip=(CUBE, 0))))
     assert split is not None
     assert limits_of(split) == {2: (5, 0), 5: (3, 0)}
     assert split.code and "set_stream_limit(torch.npu.current_stream(), 5, 0)" in split.code
@@ -155,8 +160,7 @@ def test_no_proposal_without_a_certain_gain(kind: str, tmp_path: Path) -> None:
 
 
 def test_waits_that_may_be_for_events_give_no_proposal_but_say_what_is_missing(tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    found = analyze_path(profile(tmp_path, work, event_waits=False))
+    found = analyze_path(profile(tmp_path, COMPETING, event_waits=False))
     assert found.devices[0].core_splits == []
     (finding,) = [f for f in found.findings if f.rule == "core_limit"]
     assert finding.status == "cannot_tell"
@@ -164,17 +168,15 @@ def test_waits_that_may_be_for_events_give_no_proposal_but_say_what_is_missing(t
 
 
 def test_streams_left_out_get_the_rest(tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    (split,) = [s for s in device(profile(tmp_path, work), cores_of={5: (3, 6)}).core_splits if s.asked]
+    (split,) = [s for s in device(profile(tmp_path, COMPETING), cores_of={5: (3, 6)}).core_splits if s.asked]
     assert limits_of(split) == {5: (3, 6), 2: (5, 10)}
 
 
 def test_limits_beyond_the_chip_together_free_nobody(tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
     asked = {2: (8, 16), 5: (8, 16)}
-    (split,) = [s for s in device(profile(tmp_path, work), cores_of=asked).core_splits if s.asked]
+    (split,) = [s for s in device(profile(tmp_path, COMPETING), cores_of=asked).core_splits if s.asked]
     assert split.gain_ns_per_step == (0, 0)
-    assert {str(r.rule): r.status for r in split.rules}["sum"] == "violated"
+    assert rules_of(split)["sum"] == "violated"
 
 
 @pytest.mark.parametrize(
@@ -187,9 +189,8 @@ def test_limits_beyond_the_chip_together_free_nobody(tmp_path: Path) -> None:
     ],
 )
 def test_limits_that_cannot_be_are_refused(asked: dict[int, tuple[int, int]], words: str, tmp_path: Path) -> None:
-    work = [w for _ in range(3) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
     with pytest.raises(UsageError, match=words):
-        device(profile(tmp_path, work), cores_of=asked)
+        device(profile(tmp_path, COMPETING), cores_of=asked)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +215,12 @@ def test_factors_by_hand(block: int, limit: int, low: float, high: float) -> Non
     ("soc", "status"), [("Ascend910B1", "ok"), ("Ascend910_9391", "ok"), (None, "unknown"), ("Ascend999X", "none")]
 )
 def test_the_chip_decides_whether_limits_exist(soc: str | None, status: str, tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    split = proposal(device(profile(tmp_path, work), soc=soc))
+    split = proposal(device(profile(tmp_path, COMPETING), soc=soc))
     if status == "none":
         assert split is None
     else:
         assert split is not None
-        assert {str(r.rule): r.status for r in split.rules}["product"] == status
+        assert rules_of(split)["product"] == status
 
 
 # --- a static graph: one launch per step, kernels have none of their own -------------------------------------------
@@ -290,8 +290,7 @@ def test_three_streams(seed: int, tmp_path: Path) -> None:
 
 
 def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
-    work = [w for _ in range(6) for w in (Work(2, 100_000, 5), Work(5, 20_000, 8))]
-    folder = profile(tmp_path / "raw", work)
+    folder = profile(tmp_path / "raw", COMPETING)
     for info in folder.rglob("info.json.0"):
         info.unlink()
     manifest = {"soc": "Ascend910_9391", "cores_cube": CUBE, "cores_vector": VECTOR, "versions": {"cann": "8.5.0"}}
@@ -312,10 +311,6 @@ def test_a_run_s_manifest_tells_chip_cores_and_version(tmp_path: Path) -> None:
 def as_mode(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Let scopes see another way of executing."""
     monkeypatch.setattr("npuperf.device.view.DeviceWindow.mode", property(lambda _: mode))
-
-
-def rules_of(split: CoreSplit) -> dict[str, str]:
-    return {str(r.rule): r.status for r in split.rules}
 
 
 @pytest.mark.parametrize(("version", "status"), [("8.5.0", "unknown"), ("9.0.0", "ok"), (None, "unknown")])

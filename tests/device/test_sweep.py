@@ -118,12 +118,16 @@ def assert_idle_adds_up(use: CoresOverTime, chip: tuple[int, int]) -> None:
         assert sum(getattr(s, f"idle_{name}_core_ns") for s in use.together) == expected
 
 
+def swept(rows: list[Row], cores: Cores, span: tuple[int, int]) -> Sweep:
+    found = Sweep.of(tasks_of(rows), cores, span)
+    assert found is not None
+    return found
+
+
 def test_idle_core_time_of_kernels_running_together_is_shared() -> None:
     """10 cubes: A has 4 for 10 ns, B has 2 for the last 6 of them: 6·4 to A alone, 4·6 = 24 shared 12 : 12."""
     rows = [Row(0, 10, "AI_CORE", 4, 0, 0, "A"), Row(4, 6, "AI_CORE", 2, 0, 1, "B")]
-    sweep = Sweep.of(tasks_of(rows), Cores(10, 0, None), (0, 10))
-    assert sweep is not None
-    use = cores_over_time(sweep)
+    use = cores_over_time(swept(rows, Cores(10, 0, None), (0, 10)))
     assert {t.type: t.idle_cube_core_ns for t in use.by_type} == {"A": 24 + 12, "B": 12}
     assert [(s.streams, s.ns, s.idle_cube_core_ns) for s in use.together] == [([0, 1], 6, 24), ([0], 4, 24)]
 
@@ -133,17 +137,13 @@ def test_the_picture_is_the_mean_of_equal_slices() -> None:
     rows = [
         Row(0, 16, "AI_CORE", 4, 0, 0, "A"), Row(16, 16, "AI_CORE", 8, 0, 0, "B"), Row(63, 1, "AI_CORE", 8, 0, 0, "C")
     ]  # fmt: skip
-    sweep = Sweep.of(tasks_of(rows), Cores(8, 0, None), (0, 64))
-    assert sweep is not None
-    use = cores_over_time(sweep)
+    use = cores_over_time(swept(rows, Cores(8, 0, None), (0, 64)))
     assert use.cube and use.cube.slices == [0.5] * 8 + [1.0] * 8 + [0.0] * 15 + [0.5]
 
 
 def test_more_streams_than_bits() -> None:
     rows = [Row(i, 70, "AI_CORE", 1, 0, i, "A") for i in range(70)]
-    sweep = Sweep.of(tasks_of(rows), Cores(100, 0, None), (0, 200))
-    assert sweep is not None
-    use = cores_over_time(sweep)
+    use = cores_over_time(swept(rows, Cores(100, 0, None), (0, 200)))
     assert use.cube and use.cube.occupied_core_ns == 70 * 70
     assert sum(s.ns for s in use.together) == 139
 
@@ -154,9 +154,7 @@ def test_kernels_slowed_by_shared_cores_are_told_from_others() -> None:
         Row(0, 10, "AI_CORE", 8, 0, 0, "A"), Row(0, 10, "AI_CORE", 8, 0, 1, "B"),
         Row(0, 10, "AI_VECTOR_CORE", 4, 0, 2, "C"),
     ]  # fmt: skip
-    sweep = Sweep.of(tasks_of(rows), Cores(8, 16, None), (0, 10))
-    assert sweep is not None
-    assert sweep.undisturbed().tolist() == [5, 5, 10]
+    assert swept(rows, Cores(8, 16, None), (0, 10)).undisturbed().tolist() == [5, 5, 10]
 
 
 # --- waits for cores -------------------------------------------------------------------------------------------------
@@ -164,6 +162,12 @@ def test_kernels_slowed_by_shared_cores_are_told_from_others() -> None:
 
 def device(path: Path, **options: object) -> Device:
     (found,) = analyze_path(path, **options).devices  # type: ignore[arg-type]
+    return found
+
+
+def used(folder: Path, kernels: list[K]) -> CoresOverTime:
+    found = device(ascend_pt(folder, kernels, cores="24,48")).cores.over_time
+    assert found is not None
     return found
 
 
@@ -183,8 +187,7 @@ def blocked(extra: list[K] | None = None) -> list[K]:
 
 
 def test_a_wait_for_cores_is_counted_from_when_the_kernel_was_ready(tmp_path: Path) -> None:
-    use = device(ascend_pt(tmp_path, marked(blocked()), cores="24,48")).cores.over_time
-    assert use is not None
+    use = used(tmp_path, marked(blocked()))
     (wait,) = use.contention
     assert (wait.stream, wait.holders, wait.kernels) == (5, [2], 1)
     assert wait.least_ns == wait.most_ns == wait.full_ns == 100_000 - 22_000
@@ -193,16 +196,15 @@ def test_a_wait_for_cores_is_counted_from_when_the_kernel_was_ready(tmp_path: Pa
 
 
 def test_without_recorded_event_waits_a_wait_may_be_for_an_event(tmp_path: Path) -> None:
-    use = device(ascend_pt(tmp_path, blocked(), cores="24,48")).cores.over_time
-    assert use is not None and use.contended_ns == (0, 78_000)
+    use = used(tmp_path, blocked())
+    assert use.contended_ns == (0, 78_000)
     assert use.contention_reason and "no events are recorded" in str(use.contention_reason)
 
 
 def test_a_kernel_behind_an_event_wait_may_have_waited_for_the_event(tmp_path: Path) -> None:
     """The event comes at 60 µs: at most 40 µs were a wait for cores, perhaps none."""
     wait = K(30_000, 30_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 5, 0)
-    use = device(ascend_pt(tmp_path, marked(blocked([wait])), cores="24,48")).cores.over_time
-    assert use is not None
+    use = used(tmp_path, marked(blocked([wait])))
     assert use.contended_ns == (0, 40_000)
 
 
@@ -213,8 +215,7 @@ def test_free_cores_that_are_too_few_are_a_wait_too(tmp_path: Path, mine: int, s
         K(100_000, 50_000, core="AI_CORE", block=mine, stream=5, launch=20_000),
         K(202_000, 10_000, core="AI_CORE", block=24, stream=2, launch=200_000),
     ]
-    use = device(ascend_pt(tmp_path, marked(kernels), cores="24,48")).cores.over_time
-    assert use is not None
+    use = used(tmp_path, marked(kernels))
     assert sum(w.most_ns for w in use.contention) == short
     assert sum(w.full_ns for w in use.contention) == full
 
@@ -222,8 +223,8 @@ def test_free_cores_that_are_too_few_are_a_wait_too(tmp_path: Path, mine: int, s
 def test_a_vector_kernel_does_not_wait_for_cube_cores(tmp_path: Path) -> None:
     kernels = blocked()
     kernels[1] = K(100_000, 50_000, core="AI_VECTOR_CORE", block=48, stream=5, launch=20_000)
-    use = device(ascend_pt(tmp_path, marked(kernels), cores="24,48")).cores.over_time
-    assert use is not None and use.contention == []
+    use = used(tmp_path, marked(kernels))
+    assert use.contention == []
 
 
 def test_unknown_cores_are_said_and_told_cores_are_used(tmp_path: Path) -> None:
@@ -237,6 +238,6 @@ def test_unknown_cores_are_said_and_told_cores_are_used(tmp_path: Path) -> None:
 
 def test_without_launches_nothing_tells_when_a_kernel_was_ready(tmp_path: Path) -> None:
     kernels = [K(k.start, k.dur, core=k.core, block=k.block, stream=k.stream) for k in blocked()]
-    use = device(ascend_pt(tmp_path, kernels, cores="24,48")).cores.over_time
-    assert use is not None and use.contended_ns is None
+    use = used(tmp_path, kernels)
+    assert use.contended_ns is None
     assert use.contention_reason and "launches" in str(use.contention_reason)
