@@ -110,11 +110,9 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
     """Build the program of a job."""
     counts = np.array([len(r.until) for r in ranks], np.int64)
     block_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    base, after, until = (np.concatenate(parts).astype(np.int64) for parts in (
-        [np.where(r.base >= 0, r.base + block_first[i], -1 - i) for i, r in enumerate(ranks)],
-        [np.where(r.after >= 0, r.after + matched.first[i], -1) for i, r in enumerate(ranks)],
-        [r.until + matched.first[i] for i, r in enumerate(ranks)],
-    ))  # fmt: skip
+    base = np.concatenate([np.where(r.base >= 0, r.base + block_first[i], -1 - i) for i, r in enumerate(ranks)])
+    after = np.concatenate([np.where(r.after >= 0, r.after + matched.first[i], -1) for i, r in enumerate(ranks)])
+    until = np.concatenate([r.until + matched.first[i] for i, r in enumerate(ranks)])
     place = np.repeat(np.arange(len(ranks)), counts)
     number = np.arange(int(counts.sum()))
     previous = np.where(number == block_first[place], -1 - place, number - 1)

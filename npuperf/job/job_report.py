@@ -502,8 +502,8 @@ def _layers(group: ProcessGroup, ranks: Sequence[RankSummary]) -> list[Experts]:
     layer_of = same[0][3]
     found = []
     for layer in distinct(layer_of[layer_of >= 0]).tolist():
-        times, tokens = (np.stack([of[layer_of == layer] for of in column])  # [rank, step]
-                         for column in ([e.ns for _, e, _, _ in same], [e.tokens for _, e, _, _ in same]))  # fmt: skip
+        times = np.stack([e.ns[layer_of == layer] for _, e, _, _ in same])  # [rank, step]
+        tokens = np.stack([e.tokens[layer_of == layer] for _, e, _, _ in same])
         longest, mean = int(times.max(axis=0).sum()), float(times.mean(axis=0).sum())
         layers = Experts(
             group=group.id,

@@ -112,10 +112,10 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
             host[places] *= factor
             host_least[places] *= 0.0 if factor < 1 else factor
         else:
-            for factors_ in (compute,) if fills == "compute" else (compute, host, host_least, other):
-                factors_[places] *= factor
-    changes = [scaled(job, compute, change, host=factors_, other=other) for factors_ in (host, host_least)]
-    length = run(job, [JobChange(), *(changes if (host != host_least).any() else changes[:1])]).length
+            for filled in (compute,) if fills == "compute" else (compute, host, host_least, other):
+                filled[places] *= factor
+    hosts = (host, host_least) if (host != host_least).any() else (host,)
+    length = run(job, [JobChange(), *(scaled(job, compute, change, host=each, other=other) for each in hosts)]).length
     saved = float(length[0] - length[1])
     slack = study.error * study.length
     return Answer(saved, saved - slack, max(saved, float(length[0] - length[-1])) + slack)

@@ -111,8 +111,8 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     group, groups = _groups(ranks, world)
     # By group, the last place being that of operations without one.
     size = np.array([len(g.ranks) for g in groups] + [0], np.int64)
-    single, all_there = (np.array([*of, False], np.bool_) for of in ([g.single for g in groups],
-                                                                     [g.complete for g in groups]))  # fmt: skip
+    single = np.array([g.single for g in groups] + [False], np.bool_)
+    all_there = np.array([g.complete for g in groups] + [False], np.bool_)
     nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
     key = _keys(ranks, nameless, (size[group] > 2) & p2p)
     instance = _instances(rank, group, key, step, start, (key >= 0) & (group >= 0) & ~single[group])
