@@ -46,27 +46,26 @@ def each_for_itself(
     """Put together what devices say that are of no common job."""
     no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")
     asked = [] if different_runs else [unanswered(e, no_job) for e in request.what_if if names_ranks(e)]
-    return AllDevices(
-        devices=[e.report for e in examined],
-        findings=[f for e in examined for f in e.findings],
-        what_if=[*asked, *(w for e in examined for w in e.what_if)],
-        verdict=_verdict(examined, thresholds, different_runs=different_runs),
-    )
-
-
-def _verdict(examined: Sequence[Examined], thresholds: Thresholds, *, different_runs: bool) -> Verdict:
-    if not examined:
-        reason = say("no device tasks: the data has host events only, as from a run on the CPU alone")
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    if len(examined) == 1:
-        return _with_waits(examined[0].report.verdict, examined[0].report.window)
-    if different_runs:
-        reason = say(
+    devices, none = [e.report for e in examined], None
+    if not devices:
+        none = say("no device tasks: the data has host events only, as from a run on the CPU alone")
+    elif different_runs and len(devices) > 1:
+        none = say(
             "these are several runs (see warnings), so each device has its own verdict; analyze one "
             "run for a single verdict"
         )
-        return Verdict(bound="unknown", basis="measured", reason=reason)
-    return verdict_of_sum(examined, [e.report for e in examined], thresholds)
+    if none is not None:
+        verdict = Verdict(bound="unknown", basis="measured", reason=none)
+    elif len(devices) == 1:
+        verdict = _with_waits(devices[0].verdict, devices[0].window)
+    else:
+        verdict = verdict_of_sum(examined, devices, thresholds)
+    return AllDevices(
+        devices=devices,
+        findings=[f for e in examined for f in e.findings],
+        what_if=[*asked, *(w for e in examined for w in e.what_if)],
+        verdict=verdict,
+    )
 
 
 def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thresholds: Thresholds) -> Verdict:
