@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import digests
 import pytest
+from digests import digest_of
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -13,8 +15,8 @@ from npuperf.against.locks import accepts, check_lock, check_target, lock_text, 
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.messages import say, text
 from npuperf.model.document import Gate
-from npuperf.model.parts import Count, CountKind, Digest, KeyedBy, Tool, Workload
-from npuperf.model.result import Input, Lost, Result, Verdict
+from npuperf.model.parts import Count, CountKind, KeyedBy, Workload
+from npuperf.model.result import Lost, Result
 
 STEPS = [3, 4]
 
@@ -37,25 +39,10 @@ def run_of(
 ) -> Result:
     """A result that has counted this."""
     steps = STEPS if steps is None else steps
-    digest = Digest(
-        devices=devices,
-        windows=2,
-        steps=steps,
-        span_ns=[1] * max(len(steps), 1),
-        total_ns=2,
-        parts=[],
-        types=[],
-        counts=list(counts),
-        keyed_by=keyed_by,
-        uncounted=list(uncounted),
-    )
+    digest = digest_of({}, [1] * max(len(steps), 1), counts=counts, keyed_by=keyed_by)
+    result = digests.run_of(replace(digest, devices=devices, steps=steps, uncounted=list(uncounted)))
     rows = [Lost(file="trace_view.json", rows=lost, reason=say("broken"))] if lost else []
-    read = Input(path="run", kind="ascend_pt", files=[], lost=rows, warnings=[], missing=[])
-    verdict = Verdict(bound="unknown", basis="inferred", reason=say("none"))
-    return Result(
-        tool=Tool(name="npuperf", version="0"), input=read, verdict=verdict, devices=[], operators=[], kernels=[],
-        findings=[], what_if=[], thresholds={}, digest=digest,
-    )  # fmt: skip
+    return replace(result, input=replace(result.input, path="run", lost=rows))
 
 
 MATMUL = launch("MatMulV2 [2,3;3,4] FLOAT16", 47, 47, where="/home/me/model/layers.py(41): forward")
