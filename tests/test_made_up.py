@@ -1,4 +1,4 @@
-"""What can be added in one file, is: a made-up format, rule, language and gate metric, each one call, in all verbs."""
+"""What can be added in one file, is: a made-up format, table, rule, language and gate metric, in all verbs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from npuperf.model import document
 from npuperf.model.document import Document, Measured, Metric
 from npuperf.model.result import Result
 from npuperf.model.tuning import Tuning
+from npuperf.show import analysis_tables, language
 from npuperf.show import formats as formats
-from npuperf.show import language
 from npuperf.show.formats import View
+from npuperf.show.tables import Column, Table, each
 from npuperf.tune import request as tune_request
 
 SAMPLE = str(ROOT / "samples" / "transformer_ascend_pt")
@@ -29,13 +30,14 @@ RESULT = "aoe_result_opat_20260101120000000_pid7.json"
 
 @pytest.fixture
 def additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(formats, "_RENDERERS", dict(formats._RENDERERS))
+    monkeypatch.setattr(formats, "_KNOWN", dict(formats._KNOWN))
     monkeypatch.setattr(formats, "FORMATS", list(formats.FORMATS))
     assert tune_request  # what it registers when it is loaded would be forgotten with the additions
     monkeypatch.setattr(document, "METRICS", dict(document.METRICS))
     monkeypatch.setattr(advise, "RULES", list(advise.RULES))
     monkeypatch.setattr(language, "LOCALE", tmp_path / "locale")
     monkeypatch.setattr("npuperf.cli.options.FORMATS", formats.FORMATS)
+    monkeypatch.setattr(analysis_tables, "TABLES", (*analysis_tables.TABLES, made_up_table()))
     add_format()
     add_rule()
     add_metrics()
@@ -49,6 +51,15 @@ def add_format() -> None:
         return f"<{type(document).__name__} exit={document.exit_code}>\n"
 
     formats.register(Document, "tag", kinds)
+
+
+def made_up_table() -> Table:
+    """Of each step how long it takes and the slice of it that is compute; a row leads to the step's place."""
+    return Table("made_up", say("steps, made up"), each("devices", "steps"), (
+        Column("step", say("number"), "id", weight=0),
+        Column("took_ns", say("took"), "ms", "partition.span_ns"),
+        Column("busy", say("busy"), "share", lambda _, s: s.partition.compute_ns / s.partition.span_ns, whole=1.0),
+    ), topic="exporter", go=lambda at, device, step: at.stretch(device, step.start_ns, 1))  # fmt: skip
 
 
 def add_rule() -> None:
@@ -93,6 +104,32 @@ def test_a_format_serves_all_verbs(additions: None, tuned: str, tmp_path: Path) 
     from npuperf.model.recorded import Recorded
 
     assert formats.render(Recorded(folder="r"), "tag") == "<Recorded exit=0>\n"
+
+
+def test_a_table_is_everywhere(additions: None, tmp_path: Path) -> None:
+    steps = json.loads(run_cli(["analyze", SAMPLE, "--format", "json"]).stdout)["devices"][0]["steps"]
+    times = [(step["step"], step["partition"]["span_ns"], step["partition"]["compute_ns"]) for step in steps]
+    assert len(times) == 3
+    assert "made_up" in run_cli(["analyze", "--table", "help"]).stdout
+    csv = run_cli(["analyze", SAMPLE, "--table", "made_up", "--format", "csv"]).stdout.splitlines()
+    assert csv == ["step,took_ns,busy", *(f"{step},{took},{busy / took}" for step, took, busy in times)]
+    shown = [(str(step), f"{took / 1e6:.3f}", f"{100 * busy / took:.1f}") for step, took, busy in times]
+    full = run_cli(["analyze", SAMPLE, "--full"]).stdout
+    alone = run_cli(["analyze", SAMPLE, "--table", "made_up"]).stdout
+    for screen in (full[full.index("steps, made up (3)") :], alone):
+        lines = [line.split() for line in screen.splitlines()]
+        assert [tuple(line) for line in lines if tuple(line) in shown] == shown
+    markdown = run_cli(["analyze", SAMPLE, "--format", "markdown"]).stdout
+    rows = markdown[markdown.index("## steps, made up (3)") :].splitlines()[4:7]
+    assert [tuple(row.split(" | ")[:3]) for row in rows] == [(f"| {a}", b, c) for a, b, c in shown]
+    assert all("█" in row for row in rows)
+    page = tmp_path / "page.html"
+    run_cli(["analyze", SAMPLE, "--html", str(page)])
+    (table,) = (part for part in page.read_text("utf-8").split('<div class="grid"') if ">steps, made up (3)<" in part)
+    assert [line.count("data-go=") for line in table.splitlines() if line.startswith("<tr") and "<td" in line] == [
+        1
+    ] * 3
+    assert all(f">{took}" in table for _, took, _ in shown)
 
 
 def test_a_rule_is_asked_and_named(additions: None, tmp_path: Path) -> None:

@@ -7,101 +7,94 @@ from pathlib import PurePath
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from npuperf.base.messages import NOTHING, Message, chain, ns, say, say_n, series, share
 from npuperf.model.comparison import Comparison
 from npuperf.model.result import Clock, Device, Finding, Partition, Result
 from npuperf.show import comparison_text as compared
 from npuperf.show import job_text, words
-from npuperf.show.analysis_tables import GATES, LONG, TABLES, TOLD
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.report import Section, TextReport, common, gate_line, problem_lines, warnings
-from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled
+from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
+from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled, tables_of
 from npuperf.show.words import Line, meter
 
 #: Of a list, so much at most on the report that a pipeline asked for: the whole is to be read at a glance.
 _GATES, _FEW, _WARNINGS = 8, 3, 1
 _KERNELS: Final = 10
-_OVER_LIMIT: Final = GATES.only("expr", "stream", "type", "core", "count", "cube", "vector", "likely").titled(
-    say("kernels above a limit")
+_OVER_LIMIT: Final = (
+    NAMED["gates"]
+    .only("expr", "stream", "type", "core", "count", "cube", "vector", "likely")
+    .titled(say("kernels above a limit"))
 )
 #: Gates that stop the pipeline first.
 _ORDER: Final = {"fail": 0, "cannot_tell": 1, "pass": 2}
-#: Tables that have bars beside a column: which, and what is all of it.
-_METERS: Final = {
-    "blame": ("share", 1.0),
-    "what_if": ("gain_pct", 100.0),
-    "operators": ("share", 1.0),
-    "roots": ("share", 1.0),
-}
-_ELSEWHERE: Final = ("findings", "devices", *LONG, *TOLD)
 
 
-def report(result: Result, view: View) -> TextReport:
+def report(result: Result, view: View) -> Sheet:
     """Return everything that an analysis says; unless all is wanted, what a pipeline asked of it alone."""
     comparison = result.comparison
-    if comparison is None and not result.gates:
-        return whole_report(result, view)
-    if not view.full:
-        return summary(result, view)
-    whole = whole_report(result, view)
-    if comparison is None:
-        return whole
-    rows = compared.falls(comparison, view.top)
-    bare = [column.key for column in compared.FALLS.columns if column.unit != "bar"]
-    table = compared.FALLS.only(*bare).titled(compared.falls_title(comparison))
-    return replace(
-        whole,
-        lines=[*_verdict(result, comparison), *whole.lines],
-        tables=[*([filled(table, rows)] if rows else []), *whole.tables],
-        sections=[*_changes(comparison, None), *whole.sections],
-        notes=[*warnings(comparison.warnings), *whole.notes],
+    if not view.full and (comparison is not None or result.gates):
+        return _summary(result, view)
+    tables: list[Filled] = []
+    if comparison is not None and (rows := compared.falls(comparison, view.top)):
+        bare = [column.key for column in compared.FALLS.columns if column.unit != "bar"]
+        tables.append(filled(compared.FALLS.only(*bare).titled(compared.falls_title(comparison)), rows))
+    return sheet_of(
+        _title(result),
+        [*_verdict(result), *_lines(result, view)],
+        [*tables, *_tables(result, view)],
+        [
+            *(_changes(comparison, None) if comparison is not None else ()),
+            (say("findings"), _findings(result, view)),
+            (say("input"), list(input_lines(result, full=result.cluster is None or view.full))),
+        ],
+        warnings(comparison.warnings if comparison is not None else ()),
     )
 
 
-def summary(result: Result, view: View) -> TextReport:
+def _summary(result: Result, view: View) -> Sheet:
     """Return what a pipeline asked for: how the run compares, and what its gates say. Sixty lines at most."""
-    itself = [Line(words.steps_line(result)), _bound(result)]
-    shares = shares_line(result)
-    itself += [Line(shares)] if shares else []
-    comparison = result.comparison
-    gates = []
+    shares, comparison = shares_line(result), result.comparison
+    itself = [Line(words.steps_line(result)), _bound(result), *([Line(shares)] if shares else [])]
+    sections = []
     if result.gates:
         ordered = sorted(result.gates, key=lambda gate: (_ORDER[gate.status], gate.level != "fail"))
         more = [_more(len(ordered) - _GATES)] if len(ordered) > _GATES else []
-        gates.append(Section(say("gates"), [*map(gate_line, ordered[:_GATES]), *more]))
-    alone = Section(say("this run by itself"), itself)
+        sections.append((say("gates"), [*map(gate_line, ordered[:_GATES]), *more]))
+    alone = (say("this run by itself"), itself)
     if comparison is None:
         over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
-        return TextReport(_title(result), problem_lines(result), [over], [*gates, alone])
+        return sheet_of(_title(result), problem_lines(result), [over], [*sections, alone])
     rows = compared.falls(comparison, compared.PARTS if view.top is None else view.top)
     table = compared.FALLS.only("part", "what", "delta_ns", "count_ns", "speed_ns", "old_ns", "new_ns")
-    return TextReport(
+    return sheet_of(
         say("{new} against {old}", new=comparison.new, old=comparison.old),
-        [*_verdict(result, comparison), *problem_lines(result)],
-        [filled(table.titled(compared.falls_title(comparison)), rows)] if rows else [],
-        [*gates, *_changes(comparison, _FEW), alone],
+        [*_verdict(result), *problem_lines(result)],
+        [filled(table.titled(compared.falls_title(comparison)), rows)],
+        [*sections, *_changes(comparison, _FEW), alone],
         warnings(comparison.warnings[:_WARNINGS]),
     )
 
 
-def _verdict(result: Result, comparison: Comparison) -> Iterator[Line]:
-    yield compared.verdict_line(comparison)
-    yield from compared.step_lines(comparison, 1 if result.digest is None else result.digest.devices)
+def _verdict(result: Result) -> Iterator[Line]:
+    """Say how the run compares, if it does."""
+    if result.comparison is not None:
+        yield compared.verdict_line(result.comparison)
+        yield from compared.step_lines(result.comparison, 1 if result.digest is None else result.digest.devices)
 
 
-def _changes(comparison: Comparison, most: int | None) -> Iterator[Section]:
-    yield Section(say("set-up"), list(compared.parity_lines(comparison, most)))
+def _changes(comparison: Comparison, most: int | None) -> Iterator[tuple[Message, list[Line]]]:
+    yield say("set-up"), list(compared.parity_lines(comparison, most))
     changes = [change for change in comparison.findings if change.change != "same"]
     lines = [compared.finding_line(change) for change in changes[:most]]
     if len(lines) < len(changes):
         lines.append(_more(len(changes) - len(lines)))
     if lines:
-        yield Section(say("findings that are new, gone or changed"), lines)
+        yield say("findings that are new, gone or changed"), lines
     if most is None and comparison.aligned:
-        yield Section(say("steps and phases"), list(map(Line, comparison.aligned)))
+        yield say("steps and phases"), list(map(Line, comparison.aligned))
 
 
 def _more(n: int) -> Line:
@@ -117,69 +110,58 @@ def _bound(result: Result) -> Line:
     return Line(words.verdict_of(result), "bold", words.BOUND[result.verdict.bound])
 
 
-def whole_report(result: Result, view: View) -> TextReport:
-    """Return everything that an analysis says, whatever it is held against."""
+def _lines(result: Result, view: View) -> Iterator[Line]:
+    """Say what limits the run, what its gates found, and what its ranks tell together."""
     cluster, devices = result.cluster, result.devices
-    steps = words.steps_line(result)
-    if cluster:
-        steps = chain(job_text.job_line(cluster), *words.outside_lines(devices), by=" · ")
-    evidence = series(say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items())
+    yield Line(job_text.run_line(result))
+    yield _bound(result)
+    evidence = [say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items()]
+    if evidence:
+        yield Line(series(evidence))
     alone = apart_line(devices[0].window) if len(devices) == 1 else None
-    lines = [Line(steps), _bound(result), *([Line(evidence)] if evidence.items else [])]
-    lines += [*([Line(alone)] if alone else []), *common(result)]
+    if alone:
+        yield Line(alone)
+    yield from common(result)
     if cluster:  # what the ranks tell together; the roots and the ranks themselves are tables
-        lines.append(Line(job_text.waiting_line(cluster)))
+        yield Line(job_text.waiting_line(cluster))
         if cluster.pipeline:
-            lines.append(Line(chain(job_text.pipeline_title(cluster.pipeline), *job_text.pipeline_lines(cluster))))
-        told = (job_text.replay_line(cluster), job_text.links_line(cluster), job_text.clocks_line(cluster))
-        lines += [Line(message) for message in (*told, *job_text.notes_of(cluster)) if message]
-    shares = shares_line(result) if cluster and not view.full else None  # which have a table otherwise
-    lines += [Line(shares)] if shares else []
+            yield Line(chain(job_text.pipeline_title(cluster.pipeline), *job_text.pipeline_lines(cluster)))
+        yield from map(Line, job_text.asides(cluster))
+        shares = None if view.full else shares_line(result)  # which have a table otherwise
+        if shares:
+            yield Line(shares)
 
-    wider = any(device.window != device.partition for device in devices)  # than what the partitions show
-    elsewhere = [name for name in _ELSEWHERE if not (wider and name == "devices")]
-    tables: list[Filled] = []
-    if cluster is None or view.full:  # a table for each of a thousand ranks is no report
+
+def _tables(result: Result, view: View) -> Iterator[Filled]:
+    """Yield where the time of every device goes, and all tables that are not told in other words."""
+    if result.cluster is None or view.full:  # a table for each of a thousand ranks is no report
         ratio = PARTITION_TABLE.columns[2]
         # Markdown drops common blanks.
         deeper = Column("part", say("part"), get=lambda part: "\u00a0\u00a0" * part.depth + text(part.title), weight=0)
-        split = PARTITION_TABLE.only(deeper, "ns", ratio, _meter(ratio))
-        for device in devices:
+        split = PARTITION_TABLE.only(deeper, "ns", ratio, ratio.bars(1.0))
+        for device in result.devices:
             title = say("where the time goes on {device}", device=words.device_name(device))
-            tables.append(filled(split.titled(title), partition_rows(device)))
-    for table in TABLES:
-        if table.name in elsewhere:
-            continue
-        key, whole = _METERS.get(table.name, (None, 1.0))
-        with_bars = [
-            c for column in table.columns for c in (column, *([_meter(column, whole)] if column.key == key else []))
-        ]
-        tables.append(fill(table.only(*with_bars) if key else table, result, view.top))
+            yield filled(split.titled(title), partition_rows(device))
+    wider = any(device.window != device.partition for device in result.devices)  # than what the partitions show
+    for table in tables_of(Result):
+        if not table.aside and (wider or table.name != "devices"):
+            yield fill(table.with_meters(), result, view.top)
 
-    found: list[Line] = []
+
+def _findings(result: Result, view: View) -> list[Line]:
+    lines: list[Line] = []
     rest = result.findings
-    if cluster is not None and not view.full:  # every rule's answer once, and on how many devices it is the same
-        found = [_problem(f, devices) for f, devices in words.folded(rest, "problem")]
+    if result.cluster is not None and not view.full:  # every rule's answer once, and on how many devices it is the same
+        lines = [_problem(f, devices) for f, devices in words.folded(rest, "problem")]
         rest = [f for f, _ in words.folded(rest, "cannot_tell")] + [f for f in rest if f.status == "ok"]
     for f in rest:
         if f.status == "problem":
-            found.append(_problem(f))
+            lines.append(_problem(f))
         elif f.status == "cannot_tell":
-            found.append(Line(say("cannot tell, {check}: {needs}", check=f.title, needs=f.needs)))
+            lines.append(Line(say("cannot tell, {check}: {needs}", check=f.title, needs=f.needs)))
     fine = dict.fromkeys(f.title for f in rest if f.status == "ok")
-    found.append(Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none")))
-    read = list(input_lines(result, full=cluster is None or view.full))
-    return TextReport(_title(result), lines, tables, [Section(say("findings"), found), Section(say("input"), read)])
-
-
-def _meter(column: Column, whole: float = 1.0) -> Column:
-    """Return the column of bars for one of numbers of which ``whole`` is all."""
-
-    def drawn(*row: object) -> str:
-        value = column.cell(row)
-        return meter(value / whole if isinstance(value, int | float) else None)
-
-    return Column("bar", NOTHING, "bar", drawn)
+    lines.append(Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none")))
+    return lines
 
 
 def _problem(f: Finding, devices: int = 1) -> Line:
@@ -194,7 +176,7 @@ def shares_line(result: Result) -> Message | None:
     windows = [device.window for device in result.devices]
     whole = sum(window.span_ns for window in windows)
     parts = {field: sum(getattr(window, field) for window in windows) for field in SIGNS}
-    titles = {field: title for field, title, _ in _PARTS}
+    titles = {field: title for field, title, *_ in _PARTS}
     if not any(window.comm_transfer_ns or window.comm_wait_ns for window in windows):
         titles["comm_unknown_ns"] = titles["comm_exposed_ns"]
     said = [
@@ -239,48 +221,32 @@ class Part(Struct, frozen=True):
 
 
 _COMMUNICATION, _UNKNOWN = "M", "?"
-#: Letters and colours of the parts that a bar is made of, in its order; idle time of unknown cause is a point.
-SIGNS: Final = {
-    "compute_ns": "C",
-    "comm_transfer_ns": _COMMUNICATION,
-    "comm_wait_ns": "W",
-    "comm_unknown_ns": _UNKNOWN,
-    "other_exposed_ns": "o",
-    "host_wait_ns": "H",
-    "launch_latency_ns": "L",
-    "dependency_wait_ns": "D",
-    "unattributed_ns": ".",
-}
-COLOURS: Final = {
-    "C": "cyan", "M": "magenta", "W": "red", "?": "magenta", "o": "blue", "H": "yellow", "L": "bright_yellow",
-    "D": "green", ".": "dim",
-}  # fmt: skip
-#: Rows that stand for several parts of the bar.
-_SEVERAL: Final = {"span_ns": "CMW?oHLD.", "comm_exposed_ns": "MW?", "idle_ns": "HLD."}
-#: The rows of a partition: field, label, depth.
+#: The rows of a partition: field, label, depth, its letters in a bar of the whole, and the colour of its own one. Rows
+#: of several letters stand for several parts of the bar; idle time of unknown cause is a point.
 _PARTS: Final = (
-    ("span_ns", say("span"), 0),
-    ("compute_ns", say("compute"), 1),
-    ("comm_exposed_ns", say("exposed communication"), 1),
-    ("comm_transfer_ns", say("transfer"), 2),
-    ("comm_wait_ns", say("waiting for other ranks"), 2),
-    ("comm_unknown_ns", say("transfer or waiting (cannot tell)"), 2),
-    ("other_exposed_ns", say("exposed copies and other work"), 1),
-    ("idle_ns", say("idle"), 1),
-    ("host_wait_ns", say("waiting for the host"), 2),
-    ("launch_latency_ns", say("launch latency"), 2),
-    ("dependency_wait_ns", say("waiting for a dependency"), 2),
-    ("unattributed_ns", say("unattributed (no launch recorded)"), 2),
+    ("span_ns", say("span"), 0, "CMW?oHLD.", ""),
+    ("compute_ns", say("compute"), 1, "C", "cyan"),
+    ("comm_exposed_ns", say("exposed communication"), 1, "MW?", ""),
+    ("comm_transfer_ns", say("transfer"), 2, _COMMUNICATION, "magenta"),
+    ("comm_wait_ns", say("waiting for other ranks"), 2, "W", "red"),
+    ("comm_unknown_ns", say("transfer or waiting (cannot tell)"), 2, _UNKNOWN, "magenta"),
+    ("other_exposed_ns", say("exposed copies and other work"), 1, "o", "blue"),
+    ("idle_ns", say("idle"), 1, "HLD.", ""),
+    ("host_wait_ns", say("waiting for the host"), 2, "H", "yellow"),
+    ("launch_latency_ns", say("launch latency"), 2, "L", "bright_yellow"),
+    ("dependency_wait_ns", say("waiting for a dependency"), 2, "D", "green"),
+    ("unattributed_ns", say("unattributed (no launch recorded)"), 2, ".", "dim"),
 )
+#: Letters of the parts that a bar is made of, in its order, and the colours and the meaning of letters.
+SIGNS: Final = {field: letters for field, _, _, letters, colour in _PARTS if colour}
+COLOURS: Final = {letters: colour for _, _, _, letters, colour in _PARTS if colour}
+LETTERS: Final = {letters: title for _, title, _, letters, colour in _PARTS if colour} | {
+    _COMMUNICATION: say("communication")
+}
 #: Where the launch latency cannot be told it counts to the host.
 _WITH_LATENCY: Final = say("waiting for the host and launches")
 #: Share of the span below which no word is said about how communication splits.
 _NOTABLE: Final = 0.02
-#: What the letters mean.
-LETTERS: Final = {
-    **{SIGNS[field]: title for field, title, _ in _PARTS if field in SIGNS},
-    _COMMUNICATION: say("communication"),
-}
 
 PARTITION_TABLE: Final = Table(
     "",
@@ -301,11 +267,10 @@ def partition_rows(device: Device, room: int = 0) -> list[Row]:
     included = {"host_wait_ns": _WITH_LATENCY} if device.clock.latency_reason else {}
     letters = partition_bar(whole, room)
     rows: list[Row] = []
-    for field, title, depth in _PARTS:
+    for field, title, depth, own, _ in _PARTS:
         if _is_shown(whole, field, depth):
             time = getattr(whole, field)
             share = time / whole.span_ns if whole.span_ns else None
-            own = _SEVERAL.get(field) or SIGNS[field]
             bar = "".join(letter if letter in own else " " for letter in letters)
             rows.append((Part(included.get(field, title), depth, time, share, bar.rstrip()),))
     return rows

@@ -1,4 +1,4 @@
-"""The tables of an analysis, one line per column."""
+"""The tables of an analysis, each declared once, one line per column."""
 
 from __future__ import annotations
 
@@ -11,8 +11,37 @@ from npuperf.model.document import Gate
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.job_text import CLUSTER_TABLES
-from npuperf.show.tables import Column, Row, Table, each
+from npuperf.show.tables import Column, Row, Table, each, tables_of
 from npuperf.show.words import CAUSE, WORDS
+
+
+def _sides(result: Result) -> Iterator[Row]:
+    for device in result.devices:
+        use = device.cores.over_time
+        for side, time in (("cube", use and use.cube), ("vector", use and use.vector)):
+            if time:
+                yield device, side, time
+
+
+def _types(phase: Phase) -> list[str]:
+    return [kernel.type for kernel in phase.kernels]
+
+
+def _first_cause(phase: Phase) -> str | None:
+    return next((f"{blame.cause}: {blame.name}" for blame in phase.blame), None)
+
+
+def _means(_: object, pmu: Any) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)
+
+
+def _gates(result: Result) -> Iterator[Row]:
+    return ((gate, over) for gate in result.gates for over in gate.over or (None,))
+
+
+def _runs(gate: Gate) -> str | None:
+    return f"{sum(gate.runs)}/{len(gate.runs)}" if gate.runs else None
+
 
 # fmt: off
 _WHO: Final = (
@@ -58,335 +87,294 @@ _IDLE: Final = (
     Column("idle_vector_core_ns", say("idle vector core time"), "core_ms"),
 )
 
-DEVICES: Final = Table("devices", say("devices"), each("devices"), (
-    *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
-))
-PHASES: Final = Table("phases", say("phases"), each("devices", "phases"), (
-    *_WHO,
-    Column("start_ns", say("start"), "ms", weight=0),
-    Column("end_ns", say("end"), "ms", weight=0),
-    _BOUND, _BASIS, _LABEL,
-    Column("first_step", say("first step"), "id", weight=2),
-    Column("last_step", say("last step"), "id", weight=2),
-    *_PARTITION,
-    Column("elasticity_host", say("10 % less host"), "tenth", "verdict.elasticity.host", 2),
-    Column("elasticity_compute", say("10 % less compute"), "tenth", "verdict.elasticity.compute", 2),
-    Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
-    Column("blame", say("main cause of waiting"), get=lambda _, phase: _first_cause(phase)),
-    _CODE,
-    Column(
-        "kernels", say("longest types"), get=lambda _, p: ", ".join(_types(p)) or None, weight=2,
-        brief=lambda _, p: ", ".join(short_names(_types(p)).values()) or None,
-    ),
-))
-TYPICAL: Final = Table("typical", say("typical step"), each("devices", "typical_step", "phases"), (
-    *_WHO,
-    Column("bound", say("verdict"), "word"),
-    _LABEL,
-    Column("start_ns", say("start, median"), "ms", "start.median_ns"),
-    Column("end_ns", say("end, median"), "ms", "end.median_ns"),
-    Column("min_ns", say("length, min"), "ms", "length.min_ns"),
-    Column("median_ns", say("length, median"), "ms", "length.median_ns"),
-    Column("max_ns", say("length, max"), "ms", "length.max_ns"),
-    Column("steps", say("of steps"), "count"),
-))
 #: What stands for the name of an activity where it is none.
 _NO_NAMES: Final = {name: WORDS[name] for name in ("others", "nothing recorded")}
-BLAME: Final = Table("blame", say("waiting for the host: what the host did"), each("devices", "blame"), (
-    *_WHO,
-    Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
-    Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
-    Column("ns", say("waiting for the host"), "ms"),
-    Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.window.host_wait_ns),
-    Column("count", say("intervals"), "count", weight=2),
-    _CODE,
-))
-DEPENDENCIES: Final = Table(
-    "dependencies", say("waiting for a dependency: what for"), each("devices", "dependencies"), (
-    *_WHO,
-    Column("kind", say("kind"), "word", weight=0),
-    Column("name", say("what for"), "kernel", weight=0),
-    _STREAM,
-    Column("ns", say("waited"), "ms"),
-    Column("count", say("intervals"), "count", weight=2),
-    Column("certain", say("certain"), "word"),
-    Column("meanwhile", say("host waited in"), weight=2),
-    _CODE,
-))
-_SYNCS: Final = Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
-    *_WHO,
-    Column("name", say("call"), weight=0),
-    _TORCH_OP, _COUNT,
-    Column("kind", say("waits for"), "word"),
-    Column("purpose", say("purpose"), "word", weight=2),
-    Column("host_ns", say("host waited"), "ms"),
-    Column("idle_ns", say("device idle after"), "ms"),
-    *_GAIN, _CODE,
-))
-WHAT_IF: Final = Table("what_if", say("what if (replayed)"), each("what_if"), (
-    *_WHO,
-    Column("expr", say("what if"), weight=0),
-    Column("span_ns", say("new window"), "ms"),
-    Column("gain_pct", say("saves"), "number"),
-    *_GAIN,
-    Column("title", say("that is"), "message"),
-    _UNKNOWN,
-))
-STEPS: Final = Table("steps", say("steps"), each("devices", "steps"), (
-    *_WHO, _STEP, Column("start_ns", say("start"), "ms", weight=2), *_PARTITION, _BOUND, _BASIS,
-))
-_ALONE: Final = Table(
-    "streams", say("streams, each on its own (their idle time overlaps)"), each("devices", "streams"),
-    (*_WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION),
-)
-OPERATORS: Final = Table("operators", say("operators by total time"), each("operators"), (
-    _TYPE, _CORE, _COUNT,
-    Column("total_ns", say("total"), "ms"),
-    Column("share", say("% of operator time"), "share"),
-    Column("min_ns", say("min"), "us"),
-    Column("max_ns", say("max"), "us"),
-    Column("block_min", say("blocks, min"), "id", "block_dim.min"),
-    Column("block_max", say("blocks, max"), "id", "block_dim.max"),
-    Column("mix_block_min", say("mix blocks, min"), "id", "mix_block_dim.min", 2),
-    Column("mix_block_max", say("mix blocks, max"), "id", "mix_block_dim.max", 2),
-    Column("occupancy_cube", say("cube cores used"), "percent"),
-    Column("occupancy_vector", say("vector cores used"), "percent"),
-    Column("pmu_units", say("busiest unit"), "message", "pmu.brief"),
-    Column("pmu_bound", say("unit bound"), "word", "pmu.bound", 3),
-    Column("first_ns", say("first at"), "ms", weight=3),
-    Column("last_ns", say("last at"), "ms", weight=3),
-    Column("torch_op", say("torch operator"), weight=2),
-    _CODE,
-), usual=True)
-_LONGEST: Final = Table("kernels", say("longest kernels"), each("kernels"), (
-    *_WHO,
-    Column("name", say("kernel"), "kernel", weight=0),
-    Column("type", say("type"), "kernel", weight=2),
-    Column("core", say("core")),
-    Column("stream", say("stream"), "id"),
-    Column("step", say("step"), "id"),
-    Column("start_ns", say("start"), "ms"),
-    Column("dur_ns", say("duration"), "us", weight=0),
-    Column("block_dim", say("blocks"), "id"),
-    Column("mix_block_dim", say("mix blocks"), "id"),
-    _TORCH_OP, _CODE,
-))
-_CORES: Final = Table("cores", say("Block Dim by core type"), each("devices", "cores.by_type"), (
-    *_WHO, _CORE, _KERNELS,
-    Column("total_ns", say("total"), "ms"),
-    Column("blocks_unknown", say("blocks unknown"), "count", weight=2),
-    Column("block_min", say("blocks, min"), "id"),
-    Column("block_median", say("blocks, median"), "plain"),
-    Column("block_max", say("blocks, max"), "id"),
-    Column("mix_block_min", say("mix blocks, min"), "id"),
-    Column("mix_block_max", say("mix blocks, max"), "id"),
-    Column("occupancy", say("cores used while busy"), "percent"),
-    Column("waves_max", say("waves"), "id"),
-    Column("tail", say("idle in waves"), "percent"),
-))
-_MOST_IDLE: Final = Table(
-    "idle_kernels", say("kernels that leave most core time idle"), each("devices", "cores.most_idle"), (
-    *_WHO, _TYPE, _CORE, _COUNT,
-    Column("block_dim", say("blocks"), "id"),
-    Column("cores", say("cores"), "id"),
-    Column("idle_core_ns", say("idle core time"), "core_ms"),
-    Column("waves", say("waves"), "id"),
-    Column("tail_core_ns", say("lost in last waves"), "core_ms"),
-    Column("name", say("longest"), "kernel", weight=2),
-))
 
-
-def _sides(result: Result) -> Iterator[Row]:
-    for device in result.devices:
-        use = device.cores.over_time
-        for side, time in (("cube", use and use.cube), ("vector", use and use.vector)):
-            if time:
-                yield device, side, time
-
-
-_CORE_TIME: Final = Table("core_time", say("cores over time"), _sides, (
-    *_WHO,
-    Column("side", say("side"), "word", lambda _, side, time: side, 0),
-    Column("cores", say("cores"), "id"),
-    Column("kernel_ns", say("kernels run"), "ms"),
-    Column("busy_ns", say("busy"), "ms"),
-    Column("full_ns", say("no core free"), "ms"),
-    Column("over_ns", say("more cores requested"), "ms"),
-    Column("occupied_core_ns", say("occupied core time"), "core_ms"),
-    Column("idle_core_ns", say("idle core time"), "core_ms"),
-))
-_IDLE_TYPES: Final = Table(
-    "idle_types", say("core time left idle, by kernel type"), each("devices", "cores.over_time.by_type"),
-    (*_WHO, _TYPE, _CORE, _KERNELS, *_IDLE),
-)
-_TOGETHER: Final = Table(
-    "together", say("which streams run at the same time"), each("devices", "cores.over_time.together"),
-    (*_WHO, _STREAMS, Column("ns", say("time"), "ms"), *_IDLE),
-)
-_PAIRS: Final = Table("pairs", say("pairs of streams"), each("devices", "cores.over_time.pairs"), (
-    *_WHO, _STREAMS,
-    Column("overlap_ns", say("side by side"), "ms"),
-    Column("share", say("% of the shorter"), "share"),
-    Column("over_ns", say("more cores requested"), "ms"),
-))
-_CONTENTION: Final = Table("contention", say("waits for cores"), each("devices", "cores.over_time.contention"), (
-    *_WHO, _STREAM,
-    Column("holders", say("cores held by"), get=lambda _, c: "+".join(map(str, c.holders)), weight=0),
-    _KERNELS,
-    Column("least_ns", say("waited, min"), "us"),
-    Column("most_ns", say("waited, max"), "us"),
-    Column("full_ns", say("no core free"), "us"),
-))
-_CORE_LIMITS: Final = Table("core_limits", say("core limits per stream"), each("devices", "core_splits", "limits"), (
-    *_WHO,
-    Column("asked", say("requested"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
-    _STREAM,
-    Column("cube", say("cube"), "id", weight=0),
-    Column("vector", say("vector"), "id", weight=0),
-    _KERNELS, *_GAIN,
-    Column("mode", say("mode"), "message"),
-    _UNKNOWN,
-))
-_SUPER_KERNELS: Final = Table("super_kernels", say("sequences for SuperKernels"), each("devices", "super_kernels"), (
-    *_WHO,
-    Column("name", say("scope"), weight=0),
-    Column("stream", say("stream"), "id"),
-    _RUNS, _KERNELS,
-    Column("segments", say("segments"), "count", lambda _, s: len(s.segments), 2),
-    Column("dur_ns", say("kernel time"), "us"),
-    Column("gaps_ns", say("gaps"), "us"),
-    *_GAIN, _CUBE, _VECTOR,
-    Column("options", say("options"), get=lambda _, s: ":".join(f"{o.key}={o.value}" for o in s.options), weight=2),
-    Column("types", say("types"), get=lambda _, s: " ".join(s.types), weight=2),
-))
-SUPER_KERNEL_CHECKS: Final = Table(
-    "super_kernel_checks", say("SuperKernels and the kernels they replaced"), each("devices", "super_kernel_checks"), (
-    *_WHO,
-    Column("scope", say("scope"), get="compared.name", weight=0),
-    Column("verdict", say("verdict"), "word", "compared.verdict", 0),
-    Column("basis", say("basis"), "word", weight=2),
-    Column("count", say("runs"), "count", "compared.count"),
-    Column("parts", say("parts"), "count", weight=2),
-    Column("kernels", say("kernels"), "count", weight=2),
-    Column("before_ns", say("before"), "us", "compared.old_ns"),
-    Column("gaps_ns", say("of which gaps"), "us"),
-    Column("after_ns", say("after"), "us", "compared.new_ns"),
-    Column("saved_ns", say("saved"), "us", "compared.saved_ns"),
-    Column("block_dim", say("cores"), "id"),
-    Column("block_expected", say("expected"), "id"),
-    Column("reason", say("why"), "message"),
-))
-
-
-def _types(phase: Phase) -> list[str]:
-    return [kernel.type for kernel in phase.kernels]
-
-
-def _first_cause(phase: Phase) -> str | None:
-    return next((f"{blame.cause}: {blame.name}" for blame in phase.blame), None)
-
-
-def _means(_: object, pmu: Any) -> str:
-    return ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)
-
-
-_COUNTERS: Final = Table("counters", say("hardware counters by operator"), each("operators", "pmu"), (
-    _TYPE, _CORE,
-    Column("bound", say("unit bound"), "word", weight=3),
-    Column("rule", say("what the units do"), "message", weight=0),
-    Column("pattern", say("pattern"), "word", weight=3),
-    Column("recorded", say("% of time with counters"), "share", weight=3),
-    Column("means", say("means over time"), get=_means, weight=2),
-))
-_VENDOR: Final = Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
-    *_WHO, _STEP,
-    Column("agrees", say("agrees"), "word"),
-    Column("span_diff_ns", say("span"), "us"),
-    Column("compute_diff_ns", say("compute"), "us"),
-    Column("comm_exposed_diff_ns", say("exposed communication"), "us"),
-    Column("free_diff_ns", say("idle and other"), "us"),
-    Column("why", say("why"), "message"),
-))
-
-
-def _gates(result: Result) -> Iterator[Row]:
-    return ((gate, over) for gate in result.gates for over in gate.over or (None,))
-
-
-def _runs(gate: Gate) -> str | None:
-    return f"{sum(gate.runs)}/{len(gate.runs)}" if gate.runs else None
-
-
-GATES: Final = Table("gates", say("gates"), _gates, (
-    Column("expr", say("gate"), weight=0),
-    Column("status", say("status"), "word", weight=0),
-    Column("value", say("found"), "plain"),
-    Column("limit", say("limit"), "plain"),
-    Column("unit", say("unit"), "word", weight=2),
-    Column("baseline", say("baseline"), "plain"),
-    Column("least", say("differs by, min"), "plain", "interval.0"),
-    Column("most", say("differs by, max"), "plain", "interval.1"),
-    Column("runs", say("failed in the last runs"), get=lambda gate, _: _runs(gate)),
-    Column("level", say("level"), "word", quiet=True),
-    Column("reason", say("reason"), "message", lambda gate, _: gate.reason),
-    Column("rank", say("rank"), "id", quiet=True),
-    Column("device", say("device"), "id", quiet=True),
-    Column("stream", say("stream"), "id"),
-    Column("type", say("type"), "kernel"),
-    Column("core", say("core")),
-    Column("count", say("kernels"), "count"),
-    _CUBE, _VECTOR,
-    Column("likely", say("likely reason"), "message", lambda _, over: over and over.reason),
-))
-_FINDINGS: Final = Table("findings", say("findings"), each("findings"), (
-    *_WHO,
-    Column("rule", say("rule"), weight=0),
-    Column("status", say("status"), "word"),
-    Column("severity", say("severity"), "word"),
-    Column("title", say("finding"), "message", weight=0),
-    *_GAIN,
-    Column("next", say("next"), "message"),
-    Column("refute", say("not the cause if"), "message", weight=2),
-    Column("source", say("source"), "message", weight=2),
-))
-
-_HOST_SUMS: Final = Table("host_sums", say("host calls, as the exporter summed them"), each("host_sums"), (
-    Column("level", say("level"), weight=0),
-    Column("name", say("name"), weight=0),
-    _COUNT,
-    Column("total_ns", say("total"), "ms"),
-    Column("max_ns", say("longest"), "us"),
-    Column("files", say("files"), "count", quiet=True),
-))
-_SUGGESTIONS: Final = Table("suggestions", say("what msprof suggests (its words, not checked)"), each("suggestions"), (
-    Column("kind", say("kind")),
-    Column("rule", say("rule")),
-    Column("suggestion", say("suggestion"), weight=0),
-    Column("operators", say("operators")),
-    Column("files", say("files"), "count", quiet=True),
-))
-
+#: All tables: what is declared here is in ``--table``, ``--full``, CSV, Markdown and notebooks, and on the page under
+#: its topic.
 TABLES: Final = (
     *CLUSTER_TABLES,
-    DEVICES, PHASES, TYPICAL, BLAME, DEPENDENCIES, _SYNCS, WHAT_IF, STEPS, _ALONE, OPERATORS, _LONGEST,
-    _CORES, _MOST_IDLE, _CORE_TIME, _IDLE_TYPES, _TOGETHER, _PAIRS, _CONTENTION, _CORE_LIMITS, _SUPER_KERNELS,
-    SUPER_KERNEL_CHECKS, _COUNTERS, _VENDOR, GATES, _FINDINGS,
-    _HOST_SUMS, _SUGGESTIONS, *COMPARISON_TABLES,
+    Table("devices", say("devices"), each("devices"), (
+        *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
+    ), topic="time", go=lambda at, device: at.whole(device)),
+    Table("phases", say("phases"), each("devices", "phases"), (
+        *_WHO,
+        Column("start_ns", say("start"), "ms", weight=0),
+        Column("end_ns", say("end"), "ms", weight=0),
+        _BOUND, _BASIS, _LABEL,
+        Column("first_step", say("first step"), "id", weight=2),
+        Column("last_step", say("last step"), "id", weight=2),
+        *_PARTITION,
+        Column("elasticity_host", say("10 % less host"), "tenth", "verdict.elasticity.host", 2),
+        Column("elasticity_compute", say("10 % less compute"), "tenth", "verdict.elasticity.compute", 2),
+        Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
+        Column("blame", say("main cause of waiting"), get=lambda _, phase: _first_cause(phase)),
+        _CODE,
+        Column(
+            "kernels", say("longest types"), get=lambda _, p: ", ".join(_types(p)) or None, weight=2,
+            brief=lambda _, p: ", ".join(short_names(_types(p)).values()) or None,
+        ),
+    ), topic="time", go=lambda at, device, p: at.stretch(device, p.start_ns, p.end_ns - p.start_ns)),
+    Table("typical", say("typical step"), each("devices", "typical_step", "phases"), (
+        *_WHO,
+        Column("bound", say("verdict"), "word"),
+        _LABEL,
+        Column("start_ns", say("start, median"), "ms", "start.median_ns"),
+        Column("end_ns", say("end, median"), "ms", "end.median_ns"),
+        Column("min_ns", say("length, min"), "ms", "length.min_ns"),
+        Column("median_ns", say("length, median"), "ms", "length.median_ns"),
+        Column("max_ns", say("length, max"), "ms", "length.max_ns"),
+        Column("steps", say("of steps"), "count"),
+    ), topic="time"),
+    Table("blame", say("waiting for the host: what the host did"), each("devices", "blame"), (
+        *_WHO,
+        Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
+        Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
+        Column("ns", say("waiting for the host"), "ms"),
+        Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.window.host_wait_ns, whole=1.0),
+        Column("count", say("intervals"), "count", weight=2),
+        _CODE,
+    ), topic="host", go=lambda at, device, b: at.named(device, "wait", f"{b.cause}: {b.name}")),
+    Table("dependencies", say("waiting for a dependency: what for"), each("devices", "dependencies"), (
+        *_WHO,
+        Column("kind", say("kind"), "word", weight=0),
+        Column("name", say("what for"), "kernel", weight=0),
+        _STREAM,
+        Column("ns", say("waited"), "ms"),
+        Column("count", say("intervals"), "count", weight=2),
+        Column("certain", say("certain"), "word"),
+        Column("meanwhile", say("host waited in"), weight=2),
+        _CODE,
+    ), topic="host"),
+    Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
+        *_WHO,
+        Column("name", say("call"), weight=0),
+        _TORCH_OP, _COUNT,
+        Column("kind", say("waits for"), "word"),
+        Column("purpose", say("purpose"), "word", weight=2),
+        Column("host_ns", say("host waited"), "ms"),
+        Column("idle_ns", say("device idle after"), "ms"),
+        *_GAIN, _CODE,
+    ), topic="host", go=lambda at, device, s: at.named(device, "sync", s.name, s.torch_op, s.where)),
+    Table("what_if", say("what if (replayed)"), each("what_if"), (
+        *_WHO,
+        Column("expr", say("what if"), weight=0),
+        Column("span_ns", say("new window"), "ms"),
+        Column("gain_pct", say("saves"), "number", whole=100.0),
+        *_GAIN,
+        Column("title", say("that is"), "message"),
+        _UNKNOWN,
+    ), topic="time", place=1),
+    Table("steps", say("steps"), each("devices", "steps"), (
+        *_WHO, _STEP, Column("start_ns", say("start"), "ms", weight=2), *_PARTITION, _BOUND, _BASIS,
+    ), topic="time", go=lambda at, device, s: at.stretch(device, s.start_ns, s.partition.span_ns)),
+    Table(
+        "streams", say("streams, each on its own (their idle time overlaps)"), each("devices", "streams"),
+        (*_WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION), topic="time"),
+    Table("operators", say("operators by total time"), each("operators"), (
+        _TYPE, _CORE, _COUNT,
+        Column("total_ns", say("total"), "ms"),
+        Column("share", say("% of operator time"), "share", whole=1.0),
+        Column("min_ns", say("min"), "us"),
+        Column("max_ns", say("max"), "us"),
+        Column("block_min", say("blocks, min"), "id", "block_dim.min"),
+        Column("block_max", say("blocks, max"), "id", "block_dim.max"),
+        Column("mix_block_min", say("mix blocks, min"), "id", "mix_block_dim.min", 2),
+        Column("mix_block_max", say("mix blocks, max"), "id", "mix_block_dim.max", 2),
+        Column("occupancy_cube", say("cube cores used"), "percent"),
+        Column("occupancy_vector", say("vector cores used"), "percent"),
+        Column("pmu_units", say("busiest unit"), "message", "pmu.brief"),
+        Column("pmu_bound", say("unit bound"), "word", "pmu.bound", 3),
+        Column("first_ns", say("first at"), "ms", weight=3),
+        Column("last_ns", say("last at"), "ms", weight=3),
+        Column("torch_op", say("torch operator"), weight=2),
+        _CODE,
+    ), usual=True, topic="operators", go=lambda at, o: at.anywhere("operator", o.type, o.core)),
+    Table("kernels", say("longest kernels"), each("kernels"), (
+        *_WHO,
+        Column("name", say("kernel"), "kernel", weight=0),
+        Column("type", say("type"), "kernel", weight=2),
+        Column("core", say("core")),
+        Column("stream", say("stream"), "id"),
+        Column("step", say("step"), "id"),
+        Column("start_ns", say("start"), "ms"),
+        Column("dur_ns", say("duration"), "us", weight=0),
+        Column("block_dim", say("blocks"), "id"),
+        Column("mix_block_dim", say("mix blocks"), "id"),
+        _TORCH_OP, _CODE,
+    ), topic="operators", go=lambda at, k: at.stretch(k, k.start_ns, k.dur_ns)),
+    Table("cores", say("Block Dim by core type"), each("devices", "cores.by_type"), (
+        *_WHO, _CORE, _KERNELS,
+        Column("total_ns", say("total"), "ms"),
+        Column("blocks_unknown", say("blocks unknown"), "count", weight=2),
+        Column("block_min", say("blocks, min"), "id"),
+        Column("block_median", say("blocks, median"), "plain"),
+        Column("block_max", say("blocks, max"), "id"),
+        Column("mix_block_min", say("mix blocks, min"), "id"),
+        Column("mix_block_max", say("mix blocks, max"), "id"),
+        Column("occupancy", say("cores used while busy"), "percent"),
+        Column("waves_max", say("waves"), "id"),
+        Column("tail", say("idle in waves"), "percent"),
+    ), topic="cores", place=-1),
+    Table("idle_kernels", say("kernels that leave most core time idle"), each("devices", "cores.most_idle"), (
+        *_WHO, _TYPE, _CORE, _COUNT,
+        Column("block_dim", say("blocks"), "id"),
+        Column("cores", say("cores"), "id"),
+        Column("idle_core_ns", say("idle core time"), "core_ms"),
+        Column("waves", say("waves"), "id"),
+        Column("tail_core_ns", say("lost in last waves"), "core_ms"),
+        Column("name", say("longest"), "kernel", weight=2),
+    ), topic="cores", go=lambda at, device, k: at.named(device, "operator", k.type, k.core)),
+    Table("core_time", say("cores over time"), _sides, (
+        *_WHO,
+        Column("side", say("side"), "word", lambda _, side, time: side, 0),
+        Column("cores", say("cores"), "id"),
+        Column("kernel_ns", say("kernels run"), "ms"),
+        Column("busy_ns", say("busy"), "ms"),
+        Column("full_ns", say("no core free"), "ms"),
+        Column("over_ns", say("more cores requested"), "ms"),
+        Column("occupied_core_ns", say("occupied core time"), "core_ms"),
+        Column("idle_core_ns", say("idle core time"), "core_ms"),
+    ), topic="cores", place=-1),
+    Table(
+        "idle_types", say("core time left idle, by kernel type"), each("devices", "cores.over_time.by_type"),
+        (*_WHO, _TYPE, _CORE, _KERNELS, *_IDLE),
+        topic="cores", go=lambda at, device, t: at.named(device, "operator", t.type, t.core)),
+    Table(
+        "together", say("which streams run at the same time"), each("devices", "cores.over_time.together"),
+        (*_WHO, _STREAMS, Column("ns", say("time"), "ms"), *_IDLE), topic="cores"),
+    Table("pairs", say("pairs of streams"), each("devices", "cores.over_time.pairs"), (
+        *_WHO, _STREAMS,
+        Column("overlap_ns", say("side by side"), "ms"),
+        Column("share", say("% of the shorter"), "share"),
+        Column("over_ns", say("more cores requested"), "ms"),
+    ), topic="cores"),
+    Table("contention", say("waits for cores"), each("devices", "cores.over_time.contention"), (
+        *_WHO, _STREAM,
+        Column("holders", say("cores held by"), get=lambda _, c: "+".join(map(str, c.holders)), weight=0),
+        _KERNELS,
+        Column("least_ns", say("waited, min"), "us"),
+        Column("most_ns", say("waited, max"), "us"),
+        Column("full_ns", say("no core free"), "us"),
+    ), topic="cores"),
+    Table("core_limits", say("core limits per stream"), each("devices", "core_splits", "limits"), (
+        *_WHO,
+        Column("asked", say("requested"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
+        _STREAM,
+        Column("cube", say("cube"), "id", weight=0),
+        Column("vector", say("vector"), "id", weight=0),
+        _KERNELS, *_GAIN,
+        Column("mode", say("mode"), "message"),
+        _UNKNOWN,
+    ), topic="cores"),
+    Table("super_kernels", say("sequences for SuperKernels"), each("devices", "super_kernels"), (
+        *_WHO,
+        Column("name", say("scope"), weight=0),
+        Column("stream", say("stream"), "id"),
+        _RUNS, _KERNELS,
+        Column("segments", say("segments"), "count", lambda _, s: len(s.segments), 2),
+        Column("dur_ns", say("kernel time"), "us"),
+        Column("gaps_ns", say("gaps"), "us"),
+        *_GAIN, _CUBE, _VECTOR,
+        Column("options", say("options"), get=lambda _, s: ":".join(f"{o.key}={o.value}" for o in s.options), weight=2),
+        Column("types", say("types"), get=lambda _, s: " ".join(s.types), weight=2),
+    ), topic="cores"),
+    Table("super_kernel_checks", say("SuperKernels and the kernels they replaced"),
+          each("devices", "super_kernel_checks"), (
+        *_WHO,
+        Column("scope", say("scope"), get="compared.name", weight=0),
+        Column("verdict", say("verdict"), "word", "compared.verdict", 0),
+        Column("basis", say("basis"), "word", weight=2),
+        Column("count", say("runs"), "count", "compared.count"),
+        Column("parts", say("parts"), "count", weight=2),
+        Column("kernels", say("kernels"), "count", weight=2),
+        Column("before_ns", say("before"), "us", "compared.old_ns"),
+        Column("gaps_ns", say("of which gaps"), "us"),
+        Column("after_ns", say("after"), "us", "compared.new_ns"),
+        Column("saved_ns", say("saved"), "us", "compared.saved_ns"),
+        Column("block_dim", say("cores"), "id"),
+        Column("block_expected", say("expected"), "id"),
+        Column("reason", say("why"), "message"),
+    ), topic="cores"),
+    Table("counters", say("hardware counters by operator"), each("operators", "pmu"), (
+        _TYPE, _CORE,
+        Column("bound", say("unit bound"), "word", weight=3),
+        Column("rule", say("what the units do"), "message", weight=0),
+        Column("pattern", say("pattern"), "word", weight=3),
+        Column("recorded", say("% of time with counters"), "share", weight=3),
+        Column("means", say("means over time"), get=_means, weight=2),
+    ), topic="operators", go=lambda at, o, _: at.anywhere("operator", o.type, o.core)),
+    Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
+        *_WHO, _STEP,
+        Column("agrees", say("agrees"), "word"),
+        Column("span_diff_ns", say("span"), "us"),
+        Column("compute_diff_ns", say("compute"), "us"),
+        Column("comm_exposed_diff_ns", say("exposed communication"), "us"),
+        Column("free_diff_ns", say("idle and other"), "us"),
+        Column("why", say("why"), "message"),
+    ), topic="exporter"),
+    Table("gates", say("gates"), _gates, (
+        Column("expr", say("gate"), weight=0),
+        Column("status", say("status"), "word", weight=0),
+        Column("value", say("found"), "plain"),
+        Column("limit", say("limit"), "plain"),
+        Column("unit", say("unit"), "word", weight=2),
+        Column("baseline", say("baseline"), "plain"),
+        Column("least", say("differs by, min"), "plain", "interval.0"),
+        Column("most", say("differs by, max"), "plain", "interval.1"),
+        Column("runs", say("failed in the last runs"), get=lambda gate, _: _runs(gate)),
+        Column("level", say("level"), "word", quiet=True),
+        Column("reason", say("reason"), "message", lambda gate, _: gate.reason),
+        Column("rank", say("rank"), "id", quiet=True),
+        Column("device", say("device"), "id", quiet=True),
+        Column("stream", say("stream"), "id"),
+        Column("type", say("type"), "kernel"),
+        Column("core", say("core")),
+        Column("count", say("kernels"), "count"),
+        _CUBE, _VECTOR,
+        Column("likely", say("likely reason"), "message", lambda _, over: over and over.reason),
+    )),
+    Table("findings", say("findings"), each("findings"), (
+        *_WHO,
+        Column("rule", say("rule"), weight=0),
+        Column("status", say("status"), "word"),
+        Column("severity", say("severity"), "word"),
+        Column("title", say("finding"), "message", weight=0),
+        *_GAIN,
+        Column("next", say("next"), "message"),
+        Column("refute", say("not the cause if"), "message", weight=2),
+        Column("source", say("source"), "message", weight=2),
+    ), aside=True),
+    Table("host_sums", say("host calls, as the exporter summed them"), each("host_sums"), (
+        Column("level", say("level"), weight=0),
+        Column("name", say("name"), weight=0),
+        _COUNT,
+        Column("total_ns", say("total"), "ms"),
+        Column("max_ns", say("longest"), "us"),
+        Column("files", say("files"), "count", quiet=True),
+    ), aside=True),
+    Table("suggestions", say("what msprof suggests (its words, not checked)"), each("suggestions"), (
+        Column("kind", say("kind")),
+        Column("rule", say("rule")),
+        Column("suggestion", say("suggestion"), weight=0),
+        Column("operators", say("operators")),
+        Column("files", say("files"), "count", quiet=True),
+    ), topic="exporter"),
+    *COMPARISON_TABLES,
 )
-#: Tables by what they are about, in the order of the page.
-TOPICS: Final = (
-    ("job", say("the job: ranks, groups, links"),
-     ("roots", "ranks", "stages", "groups", "collectives", "links", "clocks", "experts")),
-    ("time", say("time: phases and steps"),
-     ("devices", "phases", "typical", "steps", "streams", "what_if")),
-    ("host", say("waiting: what for"), ("blame", "dependencies", "syncs")),
-    ("operators", say("operators and kernels"), ("operators", "kernels", "counters")),
-    ("cores", say("cores"),
-     ("cores", "core_time", "idle_kernels", "idle_types", "together", "pairs", "contention", "core_limits",
-      "super_kernels", "super_kernel_checks")),
-    ("exporter", say("what the exporter says itself"), ("vendor", "suggestions")),
-)
-#: Tables that are shown only when asked for: a row of each would be one per operation and rank, or repeats a file.
-LONG: Final = ("waits", "host_sums")
-#: Tables that are told in other words where a comparison is shown.
-TOLD: Final = tuple(table.name for table in COMPARISON_TABLES)
+# fmt: on
+NAMED: Final = {table.name: table for table in TABLES}
+#: What tables are about, in the order of the page. Those of "comparison" are with what changed.
+TOPICS: Final = {
+    "job": say("the job: ranks, groups, links"),
+    "time": say("time: phases and steps"),
+    "host": say("waiting: what for"),
+    "operators": say("operators and kernels"),
+    "cores": say("cores"),
+    "exporter": say("what the exporter says itself"),
+}
+
+
+def tables_about(topic: str) -> list[Table]:
+    """Return the tables of a topic in the order of the page."""
+    return sorted((table for table in tables_of(Result) if table.topic == topic), key=lambda table: table.place)

@@ -17,15 +17,15 @@ from npuperf.model.result import Device, Operator, Partition, Result
 from npuperf.show import analysis_report as parts
 from npuperf.show import comparison_text as compared
 from npuperf.show import device_text, terminal
-from npuperf.show.analysis_tables import DEVICES, LONG, OPERATORS, STEPS, TABLES, TOLD
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.finding_text import finding_lines, footer, scope_sections, what_if_lines
 from npuperf.show.formats import View
-from npuperf.show.job_text import job_line
+from npuperf.show.job_text import run_line
 from npuperf.show.language import text
-from npuperf.show.report import problem_lines, warnings
-from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many
+from npuperf.show.sheet import problem_lines, warnings
+from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many, tables_of
 from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
-from npuperf.show.words import BOUND, any_of, outside_lines, spark, steps_line, sure, verdict_of
+from npuperf.show.words import BOUND, any_of, spark, sure, verdict_of
 
 #: There are no more lines on the screen of a job, whatever the number of ranks.
 _LINES: Final = 45
@@ -48,7 +48,7 @@ def render_text(result: Result, view: View) -> str:
 
 
 def _screen(result: Result, view: View) -> Iterator[RenderableType]:
-    yield from _head(result, steps_line(result), view)
+    yield from _head(result, view)
     yield from _devices(result, view)
     yield from finding_lines(result, view)
     if view.full:
@@ -61,7 +61,7 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
     from npuperf.show import job_screen  # which one device has no use for
 
     def screen(room: job_screen.Room) -> Iterator[RenderableType]:
-        yield from _head(result, chain(job_line(cluster), *outside_lines(result.devices), by=" · "), view)
+        yield from _head(result, view)
         yield from job_screen.job_parts(cluster, view, room)
         said = {root.title for root in job_screen.roots_shown(cluster, view, room)}
         more = replace(result, findings=[f for f in result.findings if f.title not in said])
@@ -81,11 +81,11 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
     return shown
 
 
-def _head(result: Result, steps: Message, view: View) -> Iterator[RenderableType]:
+def _head(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield what every screen begins with: what was analyzed, how long its steps are, and the verdict."""
     tool = f"{result.tool.name} {result.tool.version}"
     yield Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
-    yield from _series(result, line(steps, "bold"), view)
+    yield from _series(result, line(run_line(result), "bold"), view)
     yield _verdict(result)
     if result.comparison is None:  # which says it before
         yield from map(line_text, problem_lines(result))
@@ -221,9 +221,9 @@ _SHARES: Final = (
     Column("host", say("host wait"), "share", _share_of_span("host_wait_ns")),
     Column("bound", say("verdict"), "word", lambda *row: sure(row[-1].verdict.bound, row[-1].verdict.basis)),
 )
-_COMPACT_DEVICES: Final = DEVICES.only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
-_COMPACT_STEPS: Final = STEPS.only("step", *_SHARES).titled(say("steps, in % of span"))
-_COMPACT_OPERATORS: Final = OPERATORS.only(
+_COMPACT_DEVICES: Final = NAMED["devices"].only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
+_COMPACT_STEPS: Final = NAMED["steps"].only("step", *_SHARES).titled(say("steps, in % of span"))
+_COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("type", say("type"), "kernel", weight=0),
     Column("core", say("core"), get=lambda o: _CORES.get(o.core, o.core)),
     Column("count", say("n"), "id"),
@@ -247,11 +247,11 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield every table that is not on the screen anyway."""
     alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
-    shown_before = {"findings", *LONG, *TOLD, *(("devices",) if alone else ())}
-    for table in TABLES:
-        found = fill(table, result, view.top)
-        if found.rows and table.name not in shown_before:
-            yield section(found.title, Fitted(found))
+    for table in tables_of(Result):
+        if not table.aside and not (alone and table.name == "devices"):
+            found = fill(table, result, view.top)
+            if found.rows:
+                yield section(found.title, Fitted(found))
 
 
 # -- The screen of a comparison: the verdict first, then the set-ups, the gates, and what changed.
@@ -263,7 +263,7 @@ _NARROW_FALLS: Final = compared.FALLS.only(
     Column("what", say("what"), get=lambda fall: f"{text(fall.part)} {fall.what}".rstrip(), weight=0),
     *("delta_ns", "count_ns", "speed_ns"),
 )
-_FEW_SHIFTS: Final = compared.SHIFTS.only(
+_FEW_SHIFTS: Final = NAMED["shifts"].only(
     "what", "old", "new", Column("apart", say("differs by"), get=compared.interval), "verdict"
 )
 
@@ -271,9 +271,7 @@ _FEW_SHIFTS: Final = compared.SHIFTS.only(
 def _compared_screen(result: Result, comparison: Comparison, view: View) -> Iterator[RenderableType]:
     """Show how a result compares, and, shortened, what limits it whatever the other one was like."""
     yield from _compared(result, comparison, view)
-    job = result.cluster
-    steps = chain(job_line(job), *outside_lines(result.devices), by=" · ") if job else steps_line(result)
-    yield section(say("this run by itself (--full shows all of it)"), line(steps), _verdict(result))
+    yield section(say("this run by itself (--full shows all of it)"), line(run_line(result)), _verdict(result))
     yield from finding_lines(result, view, _PROBLEMS, brief=True)
     yield from footer(result, view, 0)
 
@@ -317,7 +315,7 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
         yield section(say("findings that are new, gone or changed ({n})", n=n), lines)
 
     if view.full:
-        measured = [fill(table, result, view.top) for table in (compared.SHIFTS, compared.COMPARED)]
+        measured = [fill(table, result, view.top) for table in (NAMED["shifts"], NAMED["compared"])]
     else:  # what changed of what was measured on both sides
         judged = sorted(c.shifts, key=lambda shift: shift.verdict == "cannot_tell")
         changed = [(shift,) for shift in judged if shift.verdict != "same"]

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import short_names
 from npuperf.model.result import Blame, CoreTime, Device, Result, Step
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.matrix import grouped
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import (
@@ -150,7 +151,7 @@ def _column(
         if part
     ]
     whole = say("{name}: {time}", name=_step_name(group), time=ns(round(sum(parts))))
-    go = where.row("steps", (device, group[0])) if len(group) == 1 else ""
+    go = where.row(NAMED["steps"], (device, group[0])) if len(group) == 1 else ""
     return element("g", title(plain(chain(whole, *said, by=" · "))), *blocks, *marked,
                    class_="step", data_go=go or None)  # fmt: skip
 
@@ -259,7 +260,7 @@ def _doings(device: Device, lines: Sequence[Blame], where: Whereabouts) -> Itera
     for name, pieces in sorted(by_name.items(), key=lambda item: -sum(b.ns for b in item[1])):
         code = sorted((p for p in pieces if p.where), key=lambda p: -p.ns)
         inside = tuple(Slab(p.where or "", p.ns) for p in code)
-        go = where.row("blame", (device, pieces[0]))
+        go = where.row(NAMED["blame"], (device, pieces[0]))
         yield Slab(plain(WORDS.get(name, name)), sum(p.ns for p in pieces), inside, go)
 
 
@@ -278,7 +279,7 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
                      say("{code}", code=code) if code else None, by=" · ")  # fmt: skip
         value = say("{time} ({share})", time=ns(o.total_ns), share=share(o.share))
         piece = Piece(0, o.total_ns, _core_colour(o.core))
-        rows.append(BarRow(names[o.type], value, [piece], note, where.row("operators", (o,))))
+        rows.append(BarRow(names[o.type], value, [piece], note, where.row(NAMED["operators"], (o,))))
     part = share(sum(o.total_ns for o in shown) / total)
     caption = say_n(
         "{shown} of {n} operator: {part} of all operators' time, {time}",

@@ -13,10 +13,10 @@ from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import ms, short_name
 from npuperf.model.result import Basis, Blame, Bound, CoresOverTime, Dependency, Device, Result, Spread, SyncSite
 from npuperf.show import terminal
-from npuperf.show.analysis_tables import BLAME, DEPENDENCIES, GATES, PHASES
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.report import gate_line
+from npuperf.show.sheet import gate_line
 from npuperf.show.tables import EXTRA, Column, filled, how_many
 from npuperf.show.terminal import Fitted, Text, cut, indented, line, line_text, rows_of, section
 from npuperf.show.words import CAUSE, WAITED_FOR, WORDS, device_name, heights, in_letters, named, sure, thinned
@@ -42,7 +42,7 @@ class Stretch(Struct, frozen=True):
     length: Spread | None = None
 
 
-_STRETCHES: Final = PHASES.only(
+_STRETCHES: Final = NAMED["phases"].only(
     Column("at", say("ms"), get=lambda s: f"{ms(s.start)}–{ms(s.end)}", weight=0),
     Column("share", say("%"), "share", lambda s: (s.end - s.start) / s.span if s.span else None),
     Column("bound", say("verdict"), "word", lambda s: sure(s.bound, s.basis)),
@@ -108,7 +108,7 @@ class Cause(Struct, frozen=True):
         return ", ".join(filter(None, (self.mostly.name, self.mostly.where)))
 
 
-_CAUSE_COLUMNS: Final = BLAME.only(
+_CAUSE_COLUMNS: Final = NAMED["blame"].only(
     Column("cause", say("cause"), get=lambda c: text(CAUSE.get(c.cause, c.cause)), weight=0),
     Column("ns", say("ms"), "duration", weight=0),
     Column("share", say("%"), "share", lambda c: c.ns / c.wait),
@@ -157,7 +157,7 @@ def _sync(site: SyncSite) -> Message:
 _NARROWEST, _BEFORE, _NAME = 8, 46, 12
 _OVER, _PAIRS, _WAITS = 5, 1, 2
 
-_OVER_LIMIT: Final = GATES.only(
+_OVER_LIMIT: Final = NAMED["gates"].only(
     Column("stream", say("stream"), "id", weight=0),
     Column("type", say("type"), "kernel", lambda o: o.type or o.name, 0),
     "core",
@@ -272,7 +272,7 @@ class WaitedFor(Struct, frozen=True):
         return chain(name, where, by=", ")
 
 
-_COLUMNS: Final = DEPENDENCIES.only(
+_COLUMNS: Final = NAMED["dependencies"].only(
     Column("what", say("what for"), "message", weight=0),
     Column("ns", say("ms"), "duration", weight=0),
     Column("share", say("%"), "share", lambda w: w.ns / w.wait),

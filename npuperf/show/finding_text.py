@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, ns, say, say_n, series, share
 from npuperf.base.units import percents
 from npuperf.model.result import CoreSplit, Device, Finding, Result, RuleCheck, SuperKernelScope, WhatIf
-from npuperf.show.analysis_tables import SUPER_KERNEL_CHECKS, WHAT_IF
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.device_text import WORTH
 from npuperf.show.formats import View
 from npuperf.show.language import text
@@ -36,7 +36,7 @@ def _change(w: WhatIf) -> str:
     return text(said)
 
 
-_COMPACT: Final = WHAT_IF.only(
+_COMPACT: Final = NAMED["what_if"].only(
     Column("rank", say("rank"), "id", lambda w: w.device if w.rank is None else w.rank, 0, quiet=True),
     Column("share", say("%"), get=_saved_share, weight=0),
     Column("saved", say("saved"), get=lambda w: w.gain_ns_per_step and str(ns(*w.gain_ns_per_step))),
@@ -286,7 +286,7 @@ def _scope(device: Device, scope: SuperKernelScope, several: bool, said: Set[Mes
     return Group(section(named(device, title, several), *lines), Text(), code(scope.code))
 
 
-_COMPACT_CHECKS: Final = SUPER_KERNEL_CHECKS.only(
+_COMPACT_CHECKS: Final = NAMED["super_kernel_checks"].only(
     "scope",
     Column("verdict", say("verdict"), "word", lambda _, c: sure(c.compared.verdict, c.basis), 0),
     Column("count", say("n"), "id", "compared.count"),
@@ -301,4 +301,4 @@ def _checks(device: Device, several: bool, view: View) -> RenderableType:
     shown = log[: rows_of(view, _LINES)]
     lines += [line(say("plog {line}", line=words), "yellow") for words in shown]
     lines += cut(len(shown), len(log), lambda few: say("{shown} messages; --format json shows all", shown=few))
-    return section(named(device, SUPER_KERNEL_CHECKS.title, several), *lines)
+    return section(named(device, _COMPACT_CHECKS.title, several), *lines)

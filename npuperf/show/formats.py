@@ -1,12 +1,13 @@
 """A document as text, JSON, CSV or Markdown. No analysis here: every number comes out as it went in.
 
-A format is a function from a document and a view to text, registered for a type of document; those of a type's bases
-serve where it has none of its own, so that one function is enough for a format of all documents.
+What is known of a type of document is registered here: a format is a function from a document and a view to text,
+``report`` one to what people are told, ``tables`` are its tables. What is known of a type's bases serves where it has
+nothing of its own, so that one function is enough for a format of all documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -51,13 +52,13 @@ Renderer = Callable[[Any, View], str]
 
 #: The names of all formats, in the order of their registration.
 FORMATS: Final[list[str]] = []
-_RENDERERS: Final[dict[tuple[str, str], Renderer | str]] = {}
+#: What is known, by the name of a type and what it is: the format, or one of those at the end of this file.
+_KNOWN: Final[dict[tuple[str, str], Any]] = {}
 
 
 def register(document: type[Document] | str, format_: str, renderer: Renderer | str) -> None:
     """Make a format known for a type of document (or its name). A renderer as "module:function" is loaded when used."""
-    name = document if isinstance(document, str) else document.__name__
-    _RENDERERS[name, format_] = renderer
+    _KNOWN[document if isinstance(document, str) else document.__name__, format_] = renderer
     if format_ not in FORMATS:
         FORMATS.append(format_)
 
@@ -72,15 +73,15 @@ def render(document: Document, format_: str, view: View | None = None) -> str:
 
 def renderer_of(document: type[Document], format_: str) -> Any:
     """Return the renderer of a type of document. Raises UsageError for a format that does not exist."""
-    found = nearest(document, {name: made for (name, form), made in _RENDERERS.items() if form == format_})
+    found = known(document, format_)
     if found is None:
         raise unknown(say("--format {name}: no such format", name=repr(format_)), format_, FORMATS)
     return found
 
 
-def nearest(document: type[Document], known: Mapping[str, object]) -> Any:
-    """Return what is known under the name of a type or the nearest of its bases; "module:name" is loaded."""
-    found = next((known[base.__name__] for base in document.__mro__ if base.__name__ in known), None)
+def known(document: type[Document], what: str) -> Any:
+    """Return what is registered for a type of document or the nearest of its bases; "module:name" is loaded."""
+    found = next((_KNOWN[base.__name__, what] for base in document.__mro__ if (base.__name__, what) in _KNOWN), None)
     if not isinstance(found, str):
         return found
     module, attribute = found.split(":")
@@ -107,9 +108,29 @@ def is_page(path: Path) -> bool:
         return _OURS in file.read(_HEAD)
 
 
-#: Lines to be said beside a table, or on stderr: a format that is not for ``--format``.
-_RENDERERS["Document", "notes"] = "npuperf.show.report:render_notes"
-_RENDERERS["Result", "notes"] = "npuperf.show.report:render_gates"
+_KNOWN.update({
+    # Lines to be said beside a table, or on stderr: a format that is not for ``--format``.
+    ("Document", "notes"): "npuperf.show.report:render_notes",
+    ("Result", "notes"): "npuperf.show.report:render_gates",
+    # The sheet that text, Markdown and pages are made of.
+    ("Document", "report"): "npuperf.show.sheet:plain_report",
+    ("Result", "report"): "npuperf.show.analysis_report:report",
+    ("Tuning", "report"): "npuperf.show.verb_reports:tuning",
+    ("BankChanges", "report"): "npuperf.show.verb_reports:bank_changes",
+    ("ResultChanges", "report"): "npuperf.show.verb_reports:result_changes",
+    ("TunePlan", "report"): "npuperf.show.verb_reports:tune_plan",
+    ("Merged", "report"): "npuperf.show.verb_reports:merged",
+    ("RolledBack", "report"): "npuperf.show.verb_reports:rolled_back",
+    ("Recorded", "report"): "npuperf.show.verb_reports:recorded",
+    ("RecordingPlan", "report"): "npuperf.show.verb_reports:recording_plan",
+    # Tables, or a function from the type to them.
+    ("Document", "tables"): "npuperf.show.tables:derived_tables",
+    ("Result", "tables"): "npuperf.show.analysis_tables:TABLES",
+    ("Tuning", "tables"): "npuperf.show.verb_reports:TUNING",
+    ("BankChanges", "tables"): "npuperf.show.verb_reports:BANK_CHANGES",
+    ("ResultChanges", "tables"): "npuperf.show.verb_reports:RESULT_CHANGES",
+    ("TunePlan", "tables"): "npuperf.show.verb_reports:PLAN",
+})  # fmt: skip
 
 register("Document", "text", "npuperf.show.terminal:render_text")
 register("Result", "text", "npuperf.show.analysis_text:render_text")

@@ -31,8 +31,8 @@ from npuperf.show.charts import charts_of
 from npuperf.show.formats import View
 from npuperf.show.language import spoken, text
 from npuperf.show.result_sheet import result_sheet
-from npuperf.show.sheet import Sheet, plain_sheet, shortened, size_of_tables
-from npuperf.show.svg import WITH_LAUNCHES, Chart
+from npuperf.show.sheet import Grid, Sheet, Whereabouts, grid_of, plain_sheet, short_list
+from npuperf.show.svg import WITH_LAUNCHES
 
 if TYPE_CHECKING:
     from numpy import int64
@@ -322,8 +322,13 @@ def render_html(document: Document, view: View) -> str:
         "matrices": [cast("Json", chart.matrix.packed()) for chart in drawn if chart.matrix is not None],
     }
     style, script = _style(), _script()
+    if isinstance(document, Result) and view.table is None:
+        sheet, places = result_sheet(document, view, charts), Whereabouts(view.pictures, devices)
+    else:
+        sheet, places = plain_sheet(document, view, charts), None
     return template.render(
-        sheet=_sheet(document, view, charts),
+        sheet=sheet,
+        grids=_grids(sheet, places),
         words=PAGE_WORDS,
         script_words=json.dumps({name: text(said) for name, said in SCRIPT_WORDS.items()}, ensure_ascii=False),
         language=spoken(),
@@ -336,17 +341,14 @@ def render_html(document: Document, view: View) -> str:
     )
 
 
-def _sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
-    """Return what the page shows, its tables as long as there is room."""
-    if isinstance(document, Result) and view.table is None:
-        sheet = result_sheet(document, view, charts)
-    else:
-        sheet = plain_sheet(document, view, charts)
+def _grids(sheet: Sheet, places: Whereabouts | None) -> dict[str, list[Grid]]:
+    """Return the tables of every block, as long as there is room."""
+    grids = {block.id: [grid_of(table, places) for table in block.tables] for block in sheet.blocks}
     for rows in _ROWS:
-        sheet = shortened(sheet, rows)
-        if size_of_tables(sheet) <= _ROOM:
+        grids = {block: [grid.cut_to(rows) for grid in several] for block, several in grids.items()}
+        if sum(grid.size for several in grids.values() for grid in several) <= _ROOM:
             break
-    return sheet
+    return grids
 
 
 @cache
@@ -355,6 +357,7 @@ def environment() -> Environment:
     loader = FileSystemLoader(_HERE)
     made = Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     made.filters["visible"] = visible
+    made.filters["short"] = short_list
     return made
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from npuperf.base.messages import Message, chain, ns, say, say_n, share
 from npuperf.model.job_result import Cluster, ClusterGroup, Link
 from npuperf.model.result import Device, Partition, Result
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.job_text import (
     links_line,
     pipeline_lines,
@@ -165,7 +166,7 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
     if rows.size == columns.size == 1:
         at = {n: i for i, n in enumerate(numbers)}
         every = (
-            (i * len(numbers) + at[step.step], where.row("steps", (device, step)))
+            (i * len(numbers) + at[step.step], where.row(NAMED["steps"], (device, step)))
             for i, device in enumerate(devices)
             for step in device.whole_steps
         )

@@ -15,6 +15,7 @@ from npuperf.base.messages import NOTHING, Message, chain, ns, say, say_n, serie
 from npuperf.base.units import percent
 from npuperf.model.job_result import Cluster, ClusterRank, Root
 from npuperf.show import job_text
+from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Filled, filled
@@ -230,7 +231,7 @@ _WHO: Final = (
     Column("rank", say("rank"), "id", lambda row: text(say("all")) if row.rank is None else str(row.rank), 0),
     Column("stage", say("stage"), "id", weight=0, quiet=True),
 )
-_SLICES: Final = job_text.RANKS.titled(say("ranks"))
+_SLICES: Final = NAMED["ranks"].titled(say("ranks"))
 # fmt: on
 
 

@@ -28,9 +28,8 @@ from npuperf.show.formats import View
 from npuperf.show.html import environment
 from npuperf.show.language import spoken
 from npuperf.show.matrix import FIRST, LAST, Layer, grouped, shown
-from npuperf.show.report import warnings
-from npuperf.show.result_sheet import changed_findings, comparison_headline, result_sheet, waterfall_grid
-from npuperf.show.sheet import MINOR, Strip, more_lines, said
+from npuperf.show.result_sheet import changed_findings, comparison_headline, result_sheet, waterfall_table
+from npuperf.show.sheet import MINOR, Strip, grid_of, more_lines, warnings
 from npuperf.show.svg import BarRow, Chart, Piece, bars, escaped, plain
 from npuperf.show.words import Line
 
@@ -197,8 +196,8 @@ def result_html(result: Result) -> str:
         more = len(found.cards) - _FINDINGS
         words = {"paste": say("to paste"), "more": say_n("and {n} more", "and {n} more", more) if more > 0 else None}
         parts.append((1, _macros().findings(found, words)))
-    operators = (grid for block in sheet.blocks for grid in block.grids if grid.name == "operators")
-    parts += [(4, _macros().table(grid.cut_to(_ROWS))) for grid in operators]
+    operators = (made for block in sheet.blocks for made in block.tables if made.table.name == "operators")
+    parts += [(4, _macros().table(grid_of(made).cut_to(_ROWS))) for made in operators]
     return _whole(parts, say("everything, with the timeline: {code}", code='run.save_html("report.html")'))
 
 
@@ -208,13 +207,17 @@ def comparison_html(comparison: Comparison, devices: int = 1) -> str:
     ``devices``: how many the new side has.
     """
     title = say("{new} against {old}", new=comparison.new, old=comparison.old)
-    waterfall = waterfall_grid(comparison, PARTS, MINOR)
+    waterfall = waterfall_table(comparison, PARTS, MINOR)
     unsplit = [] if waterfall or not comparison.waterfall else [Line(unchanged(comparison), "dim")]
     parts = [
         (0, _macros().head(title, (), (comparison_headline(comparison, devices),), ())),
         *_lines(1, say("set-ups"), _set_ups(comparison)),
         *_figures(2, apart_chart(comparison), falls_chart(comparison)),
-        *([(3, _macros().table(waterfall))] if waterfall else _lines(3, say("what changed"), unsplit)),
+        *(
+            [(3, _macros().table(grid_of(made))) for made in waterfall]
+            if waterfall
+            else _lines(3, say("what changed"), unsplit)
+        ),
         *_lines(4, say("findings"), changed_findings(comparison)),
         *_lines(5, say("notes"), [*map(Line, comparison.aligned), *warnings(comparison.warnings)]),
     ]
@@ -242,7 +245,7 @@ def _figures(rank: int, *charts: Chart | None) -> list[_Part]:
 
 
 def _lines(rank: int, title: Message, lines: Iterable[Line]) -> list[_Part]:
-    told = said(lines)
+    told = list(lines)
     return [(rank, _macros().titled(title, told))] if told else []
 
 

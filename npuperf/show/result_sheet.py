@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -15,189 +14,33 @@ from npuperf.base.units import NS_PER_S
 from npuperf.model.comparison import Comparison
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.result import Device, Finding, Result
+from npuperf.show import comparison_text as compared
+from npuperf.show import job_text
 from npuperf.show.analysis_report import apart_line, input_lines
-from npuperf.show.analysis_tables import TABLES, TOPICS
-from npuperf.show.comparison_text import (
-    FALLS,
-    falls,
-    falls_title,
-    finding_line,
-    parity_lines,
-    step_lines,
-    unchanged,
-    verdict_line,
-)
+from npuperf.show.analysis_tables import TOPICS, tables_about
 from npuperf.show.formats import View
-from npuperf.show.job_text import (
-    clocks_line,
-    job_line,
-    links_line,
-    notes_of,
-    pipeline_lines,
-    pipeline_title,
-    replay_line,
-    root_line,
-    roots_by_gain,
-    taking_line,
-    waiting_line,
-)
 from npuperf.show.language import text
-from npuperf.show.report import common, warnings
 from npuperf.show.sheet import (
     CHARTS,
     MOST_ROWS,
     Block,
     Card,
     EvidenceTable,
-    Grid,
     Headline,
     NamedValue,
     Sheet,
     Strip,
     StripPart,
     Whereabouts,
-    grid_of,
-    grid_of_filled,
-    said,
+    common,
+    warnings,
 )
 from npuperf.show.svg import STEP_PARTS, words_of_part
-from npuperf.show.tables import EXTRA, filled
-from npuperf.show.words import (
-    BOUND,
-    OUTCOME,
-    WORDS,
-    Line,
-    device_name,
-    elsewhere,
-    folded,
-    gain,
-    lost_lines,
-    outside_lines,
-    steps_line,
-    verdict_of,
-)
+from npuperf.show.tables import EXTRA, Filled, fill, filled
+from npuperf.show.words import BOUND, OUTCOME, WORDS, Line, device_name, elsewhere, folded, gain, lost_lines, verdict_of
 
 if TYPE_CHECKING:
     from npuperf.show.svg import Chart
-
-# -- Findings and roots of waiting as cards: what, how much, from which numbers, and what to do.
-
-#: Of a list in the evidence, so many are shown.
-_FEW: Final = 8
-#: How numbers of the evidence are shown, by the ends of their names.
-_UNITS: Final = (
-    (("_ns", "_ns_per_step"), ns),
-    (("_bytes", "bytes"), lambda value: size(round(value))),
-    (("_share", "share", "_share_of_compute", "share_of_compute", "_share_of_busy_core_time"), share),
-)  # fmt: skip
-#: A command in a sentence, and what of it stands for the path of what was analyzed.
-_COMMAND: Final = re.compile(r"npuperf analyze PATH(?: --(?:rank|table|step) \w+)*")
-_PATH: Final = re.compile(r"\bPATH\b")
-_HOLDS: Final = {True: "holds", False: "fails", None: "unknown"}
-
-
-def finding_cards(result: Result, places: Whereabouts) -> tuple[Card, ...]:
-    """Return the problems, each rule's once, the gravest of several devices' standing for all."""
-    several = len(result.devices) > 1
-    shown = result.devices if several else []
-    first = {(d.rank, d.device): say("look first at {device}", device=device_name(d)) for d in shown}
-    return tuple(
-        _finding_card(f, _about(first.get((f.rank, f.device)), elsewhere(devices)), result, places)
-        for f, devices in folded(result.findings, "problem")
-    )
-
-
-def _about(*parts: Message | None) -> Message | None:
-    return chain(*parts) if any(parts) else None
-
-
-def _finding_card(f: Finding, about: Message | None, result: Result, places: Whereabouts) -> Card:
-    refute = f.refute and say("not the cause if {condition}", condition=f.refute)
-    source = f.source and say("source: {source}", source=f.source)
-    advice = tuple(step for step in (f.next, *f.alternatives) if step is not None)
-    return Card(
-        severity=WORDS[f.severity],
-        mark=f.severity,
-        title=f.title,
-        about=about,
-        gain=gain(f),
-        share=_greatest(f.gain_pct),
-        facts=tuple(_finding_cards_facts(f.evidence)),
-        tables=tuple(_tables(f.evidence)),
-        advice=advice,
-        commands=tuple(_commands(advice, result)),
-        code=f.code,
-        presupposed=tuple((_HOLDS[p.holds], p.what) for p in f.preconditions),
-        excluded=tuple(say("{advice}: {because}", advice=e.advice, because=e.because) for e in f.excluded),
-        grounds=tuple(part for part in (refute, source) if part),
-        go=places.of_finding(f),
-    )
-
-
-def _greatest(gain_pct: tuple[float, float] | None) -> float:
-    return min(max(gain_pct[1] if gain_pct else 0.0, 0.0), 100.0)
-
-
-def root_cards(result: Result, cluster: Cluster) -> tuple[Card, ...]:
-    """Return the roots of waiting, those first whose repair saves most."""
-    return tuple(_root_card(root, cluster, result) for root in roots_by_gain(cluster))
-
-
-def _root_card(root: Root, cluster: Cluster, result: Result) -> Card:
-    advice = () if root.next is None else (root.next,)
-    return Card(
-        severity=WORDS.get(root.kind, say("{kind}", kind=root.kind)),
-        mark="root",
-        title=root_line(root, cluster),
-        about=taking_line(root),
-        gain=say("{share} of all waiting, {wait} per step",
-                 share=share(root.share), wait=ns(root.wait_ns / max(cluster.steps, 1))),
-        share=min(100 * root.share, 100.0),
-        advice=advice,
-        commands=tuple(_commands(advice, result)),
-    )  # fmt: skip
-
-
-def _commands(advice: Sequence[Message], result: Result) -> Iterator[str]:
-    """Yield the commands in what is advised, with the path of what was analyzed, fit to be pasted into a shell."""
-    found = (text(step, lambda _: "") for step in advice)  # without names, which anybody may have written
-    for command in dict.fromkeys(match[0] for one in found for match in _COMMAND.finditer(one)):
-        yield _PATH.sub(lambda _: for_shell(result.input.path), command)
-
-
-def _finding_cards_facts(evidence: dict[str, Any]) -> Iterator[NamedValue]:
-    """Yield what of the evidence is one value, or a few, where it is known; names are those of JSON."""
-    for name, value in evidence.items():
-        if value not in (None, [], {}) and not _is_rows(value):
-            yield NamedValue(name, _shown(name, value))
-
-
-def _shown(name: str, value: Any) -> Parameter:
-    if isinstance(value, bool):
-        return WORDS["yes" if value else "no"]
-    if isinstance(value, int | float):
-        known = next((unit(value) for ends, unit in _UNITS if name.endswith(ends)), None)
-        return known or (Quantity(value, "count") if isinstance(value, int) else number(value))
-    if isinstance(value, dict):
-        return chain(*(say("{name} {value}", name=str(k), value=_shown(name, v)) for k, v in value.items()), by=", ")
-    if isinstance(value, list | tuple):
-        more = say_n("and {n} more", "and {n} more", len(value) - _FEW) if len(value) > _FEW else None
-        return chain(*(say("{value}", value=_shown(name, item)) for item in value[:_FEW]), more, by=", ")
-    return None if value is None else value if isinstance(value, str | Message) else str(value)
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-def _tables(evidence: dict[str, Any]) -> Iterator[EvidenceTable]:
-    for name, value in evidence.items():
-        if _is_rows(value):
-            headers = tuple(dict.fromkeys(str(key) for row in value[:_FEW] for key in row))
-            used = tuple(key for key in headers if any(row.get(key) not in (None, "", [], {}) for row in value[:_FEW]))
-            rows = tuple(tuple(_shown(key, row.get(key)) for key in used) for row in value[:_FEW])
-            yield EvidenceTable(name, used, rows, len(value) - len(rows))
-
 
 #: Warnings that stand at the top.
 _DOUBTS: Final = 3
@@ -209,147 +52,121 @@ _OF_COMPARISON: Final = ("waterfall", "interval", "differences")
 _CALENDAR: Final = 1_400_000_000 * NS_PER_S
 
 
-def result_sheet(result: Result, view: View, charts: tuple[Chart, ...]) -> Sheet:
+def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
     """Return the page of an analysis."""
-    places = Whereabouts(view.pictures, result.devices)
-    name = PurePath(result.input.path).name or result.input.path
-    title = say("{title}", title=name)
-    if result.comparison is not None:
-        title = say("{new} against {old}", new=result.comparison.new, old=result.comparison.old)
-    return Sheet(
-        title,
-        tuple(_facts(result)),
-        tuple(_verdicts(result)),
-        said([*common(result), *_doubts(result)]),
-        tuple(_blocks(result, view, charts, places)),
-        f"npuperf analyze {for_shell(result.input.path)}",
-    )
-
-
-def _facts(result: Result) -> Iterator[Message]:
-    yield say("{path} ({kind})", path=result.input.path, kind=result.input.kind)
-    yield say("{tool} {version}", tool=result.tool.name, version=result.tool.version)
-    begun = min((device.origin_ns for device in result.devices), default=0)
+    places, devices, comparison = Whereabouts(view.pictures, result.devices), result.devices, result.comparison
+    facts = [
+        say("{path} ({kind})", path=result.input.path, kind=result.input.kind),
+        say("{tool} {version}", tool=result.tool.name, version=result.tool.version),
+    ]
+    begun = min((device.origin_ns for device in devices), default=0)
     if begun >= _CALENDAR:
         seconds = datetime.fromtimestamp(begun // NS_PER_S, timezone.utc)
-        yield say("recorded {date} UTC", date=f"{seconds:%Y-%m-%d %H:%M}")
-    chips = dict.fromkeys(device.soc for device in result.devices if device.soc)
-    if chips:
-        yield say("{chips}", chips=series(chips))
+        facts.append(say("recorded {date} UTC", date=f"{seconds:%Y-%m-%d %H:%M}"))
+    if chips := dict.fromkeys(device.soc for device in devices if device.soc):
+        facts.append(say("{chips}", chips=series(chips)))
 
+    verdicts, blocks = [], []
+    title, about = say("{title}", title=PurePath(result.input.path).name or result.input.path), say("verdict")
+    if comparison is not None:
+        title = say("{new} against {old}", new=comparison.new, old=comparison.old)
+        several = 1 if result.digest is None else result.digest.devices
+        verdicts.append(comparison_headline(comparison, several, say("against the baseline")))
+        about = say("this run by itself")
+        blocks.append(_comparison(result, comparison, [chart for chart in charts if chart.id in _OF_COMPARISON]))
+    bound = result.verdict.bound
+    evidence = [NamedValue(name, share(value)) for name, value in result.verdict.evidence.items()]
+    why = [Line(job_text.run_line(result), "bold"), Line(verdict_of(result))]
+    verdicts.append(Headline(BOUND[bound], bound, about, why, evidence))
 
-def _doubts(result: Result) -> Iterator[Line]:
-    """Say first what may make everything below wrong: what was lost, and warnings; all of it is with the input."""
+    # What may make everything below wrong stands first: what was lost, and warnings; all of it is with the input.
     doubts = [*map(Line, lost_lines(result)), *warnings(result.input.warnings)]
-    yield from doubts[:_DOUBTS]
-    more = len(doubts) - _DOUBTS
-    if more > 0:
-        yield Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim")
+    lines = [*common(result), *doubts[:_DOUBTS]]
+    if (more := len(doubts) - _DOUBTS) > 0:
+        lines.append(Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim"))
+
+    if devices:
+        alone = apart_line(devices[0].window) if len(devices) == 1 else None
+        apart = [] if alone is None else [Line(alone, "dim")]
+        blocks.append(Block("parts", say("where the time goes"), lines=apart, strips=[_strip(devices)]))
+    if result.cluster is not None:
+        blocks.append(_waiting(result, result.cluster))
+    if result.findings:
+        cards = finding_cards(result, places)
+        none = [] if cards else [Line(say("no problem: none"), "dim")]
+        checks = list(_other_checks(result.findings))
+        blocks.append(Block("findings", say("findings"), lines=none, cards=cards, after=checks))
+    undrawn = list(_undrawn(result, view))
+    blocks.append(Block("timeline", say("timeline"), lines=undrawn, timeline=bool(view.pictures)))
+    if others := [chart for chart in charts if chart.id not in (*_NEEDLESS, *_OF_COMPARISON)]:
+        blocks.append(Block("charts", CHARTS, charts=others))
+    for topic, words in TOPICS.items():
+        if tables := _tables_about(topic, result):
+            blocks.append(Block(topic, words, tables=tables))
+    read = list(input_lines(result, full=result.cluster is None))
+    blocks.append(Block("input", say("input"), lines=read))
+    return Sheet(title, facts, verdicts, lines, blocks, f"npuperf analyze {for_shell(result.input.path)}")
+
+
+def _tables_about(topic: str, result: Result) -> list[Filled]:
+    return [made for table in tables_about(topic) if (made := fill(table, result, MOST_ROWS)).rows]
 
 
 def comparison_headline(comparison: Comparison, devices: int, about: Message | None = None) -> Headline:
     """Return the verdict of a comparison, whose new side has so many devices."""
-    lines = [Line(verdict_line(comparison).content), *step_lines(comparison, devices)]
-    return Headline(OUTCOME[comparison.verdict], comparison.verdict, about, said(lines))
+    lines = [Line(compared.verdict_line(comparison).content), *compared.step_lines(comparison, devices)]
+    return Headline(OUTCOME[comparison.verdict], comparison.verdict, about, lines)
 
 
-def _verdicts(result: Result) -> Iterator[Headline]:
-    comparison, verdict = result.comparison, result.verdict
-    if comparison is not None:
-        devices = 1 if result.digest is None else result.digest.devices
-        yield comparison_headline(comparison, devices, say("against the baseline"))
-    job = result.cluster
-    steps = chain(job_line(job), *outside_lines(result.devices), by=" · ") if job else steps_line(result)
-    facts = tuple(NamedValue(name, share(value)) for name, value in verdict.evidence.items())
-    about = say("this run by itself") if comparison is not None else say("verdict")
-    yield Headline(BOUND[verdict.bound], verdict.bound, about,
-                  said([Line(steps, "bold"), Line(verdict_of(result))]), facts)  # fmt: skip
+def waterfall_table(comparison: Comparison, rows: int, weight: int = EXTRA) -> list[Filled]:
+    """Return where the difference of two runs comes from, in columns of less than a weight."""
+    parts = compared.falls(comparison, rows)
+    keys = [c.key for c in compared.FALLS.columns if c.unit != "bar" and c.weight < weight]
+    table = compared.FALLS.only(*keys).titled(compared.falls_title(comparison))
+    return [filled(table, parts)] if parts else []
 
 
-def _blocks(result: Result, view: View, charts: tuple[Chart, ...], places: Whereabouts) -> Iterator[Block]:
-    if result.comparison is not None:
-        about = tuple(chart for chart in charts if chart.id in _OF_COMPARISON)
-        yield replace(_comparison(result, result.comparison, places), charts=about)
-    if result.devices:
-        yield Block("parts", say("where the time goes"), lines=said(_apart(result)), strips=(_strip(result),))
-    if result.cluster is not None:
-        yield _waiting(result, result.cluster)
-    if result.findings:
-        cards, checks = finding_cards(result, places), said(_other_checks(result.findings))
-        none = said([] if cards else [Line(say("no problem: none"), "dim")])
-        yield Block("findings", say("findings"), lines=none, cards=cards, after=checks)
-    yield Block("timeline", say("timeline"), lines=said(_undrawn(result, view)), timeline=bool(view.pictures))
-    others = tuple(chart for chart in charts if chart.id not in (*_NEEDLESS, *_OF_COMPARISON))
-    if others:
-        yield Block("charts", CHARTS, charts=others)
-    known = {table.name: table for table in TABLES}
-    for id_, title, names in TOPICS:
-        found = (grid_of(known[name], result, places.row) for name in names)
-        grids = tuple(grid for grid in found if grid is not None)
-        if grids:
-            yield Block(id_, title, grids=grids)
-    yield Block("input", say("input"), lines=said(input_lines(result, full=result.cluster is None)))
+def changed_findings(comparison: Comparison) -> list[Line]:
+    """Return the findings that are new, gone or changed."""
+    return [compared.finding_line(change) for change in comparison.findings if change.change != "same"]
 
 
-def waterfall_grid(comparison: Comparison, rows: int, weight: int = EXTRA) -> Grid | None:
-    """Return where the difference of two runs comes from, in columns of less than a weight; None where in nothing."""
-    keys = (column.key for column in FALLS.columns if column.unit != "bar" and column.weight < weight)
-    return grid_of_filled(filled(FALLS.only(*keys).titled(falls_title(comparison)), falls(comparison, rows)))
-
-
-def changed_findings(comparison: Comparison) -> Iterator[Line]:
-    """Yield the findings that are new, gone or changed."""
-    return map(finding_line, (change for change in comparison.findings if change.change != "same"))
-
-
-def _comparison(result: Result, comparison: Comparison, places: Whereabouts) -> Block:
+def _comparison(result: Result, comparison: Comparison, charts: Sequence[Chart]) -> Block:
     """Return what changed: the set-ups, findings that are new or gone, the waterfall, and all that was measured."""
-    waterfall = waterfall_grid(comparison, MOST_ROWS)
-    known = {table.name: table for table in TABLES}
-    others = (grid_of(known[name], result, places.row) for name in ("parity", "compared", "shifts"))
-    lines = [*([] if waterfall or not comparison.waterfall else [Line(unchanged(comparison), "dim")])]
-    lines += [] if comparison.parity else parity_lines(comparison, None)
+    waterfall = waterfall_table(comparison, MOST_ROWS)
+    unsplit = comparison.waterfall and not waterfall
+    lines = [Line(compared.unchanged(comparison), "dim")] if unsplit else []
+    lines += [] if comparison.parity else compared.parity_lines(comparison, None)
     lines += [*changed_findings(comparison), *map(Line, comparison.aligned), *warnings(comparison.warnings)]
-    grids = tuple(grid for grid in (waterfall, *others) if grid is not None)
-    return Block("comparison", say("what changed"), lines=said(lines), grids=grids)
+    tables = [*waterfall, *_tables_about("comparison", result)]
+    return Block("comparison", say("what changed"), lines=lines, charts=charts, tables=tables)
 
 
-def _apart(result: Result) -> Iterator[Line]:
-    """Say what one rank alone cannot tell."""
-    if len(result.devices) == 1 and (line := apart_line(result.devices[0].window)) is not None:
-        yield Line(line, "dim")
-
-
-def _strip(result: Result) -> Strip:
+def _strip(devices: Sequence[Device]) -> Strip:
     """Return the time of what is judged of all devices as one bar."""
-    devices = result.devices
     span = sum(device.window.span_ns for device in devices)
     title = say("{span} judged", span=ns(span))
     if len(devices) > 1:
         title = say("{span} judged, of {n} devices together", span=ns(span), n=Quantity(len(devices), "count"))
-    return Strip(title, tuple(_strip_parts(devices, span)))
-
-
-def _strip_parts(devices: Sequence[Device], span: int) -> Iterator[StripPart]:
-    at = 0
     untold = next((device for device in devices if device.clock.latency_reason), devices[0])
+    parts, at = [], 0
     for field, words, colour in STEP_PARTS:
         time = sum(getattr(device.window, field) for device in devices)
         if time and span:
-            title = words_of_part(untold, field, words)
-            start, width = 100 * at / span, 100 * time / span
-            yield StripPart(colour, title, ns(time), share(time / span), start, width)
+            about = words_of_part(untold, field, words)
+            parts.append(StripPart(colour, about, ns(time), share(time / span), 100 * at / span, 100 * time / span))
         at += time
+    return Strip(title, parts)
 
 
 def _waiting(result: Result, cluster: Cluster) -> Block:
     """Return why the ranks of a job wait for each other: the roots, and what the pipeline and the links say."""
-    lines: list[Parameter] = [waiting_line(cluster)]
+    lines = [job_text.waiting_line(cluster)]
     if cluster.pipeline:
-        lines += [pipeline_title(cluster.pipeline), *pipeline_lines(cluster)]
-    lines += filter(None, (replay_line(cluster), links_line(cluster), clocks_line(cluster), *notes_of(cluster)))
-    return Block("waiting", say("why ranks wait for each other"), said(map(Line, lines)),
-                 cards=root_cards(result, cluster))  # fmt: skip
+        lines += [job_text.pipeline_title(cluster.pipeline), *job_text.pipeline_lines(cluster)]
+    lines += job_text.asides(cluster)
+    cards = [_root_card(root, cluster, result) for root in job_text.roots_by_gain(cluster)]
+    return Block("waiting", say("why ranks wait for each other"), list(map(Line, lines)), cards=cards)
 
 
 def _other_checks(findings: Sequence[Finding]) -> Iterator[Line]:
@@ -381,3 +198,101 @@ def _undrawn(result: Result, view: View) -> Iterator[Line]:
         yield Line(say_n("drawn: {drawn} of {all} devices; {n} has no kernels with times",
                          "drawn: {drawn} of {all} devices; {n} have no kernels with times", bare, drawn=drawn,
                          all=every), "dim")  # fmt: skip
+
+
+# -- Findings and roots of waiting as cards: what, how much, from which numbers, and what to do.
+
+#: Of a list in the evidence, so many are shown.
+_FEW: Final = 8
+#: How numbers of the evidence are shown, by the ends of their names.
+_UNITS: Final = (
+    (("_ns", "_ns_per_step"), ns),
+    (("_bytes", "bytes"), lambda value: size(round(value))),
+    (("_share", "share", "_share_of_compute", "share_of_compute", "_share_of_busy_core_time"), share),
+)  # fmt: skip
+#: A command in a sentence, and what of it stands for the path of what was analyzed.
+_COMMAND: Final = re.compile(r"npuperf analyze PATH(?: --(?:rank|table|step) \w+)*")
+_PATH: Final = re.compile(r"\bPATH\b")
+_HOLDS: Final = {True: "holds", False: "fails", None: "unknown"}
+
+
+def finding_cards(result: Result, places: Whereabouts) -> list[Card]:
+    """Return the problems, each rule's once, the gravest of several devices' standing for all."""
+    shown = result.devices if len(result.devices) > 1 else []
+    first = {(d.rank, d.device): say("look first at {device}", device=device_name(d)) for d in shown}
+    cards = []
+    for f, devices in folded(result.findings, "problem"):
+        about = (first.get((f.rank, f.device)), elsewhere(devices))
+        refute = f.refute and say("not the cause if {condition}", condition=f.refute)
+        source = f.source and say("source: {source}", source=f.source)
+        advice = [step for step in (f.next, *f.alternatives) if step is not None]
+        cards.append(Card(
+            severity=WORDS[f.severity],
+            mark=f.severity,
+            title=f.title,
+            about=chain(*about) if any(about) else None,
+            gain=gain(f),
+            share=min(max(f.gain_pct[1] if f.gain_pct else 0.0, 0.0), 100.0),
+            facts=[  # what is one value, or a few, where it is known; names are those of JSON
+                NamedValue(name, _shown(name, value))
+                for name, value in f.evidence.items()
+                if value not in (None, [], {}) and not _is_rows(value)
+            ],
+            tables=[_evidence_table(name, value) for name, value in f.evidence.items() if _is_rows(value)],
+            advice=advice,
+            commands=_commands(advice, result),
+            code=f.code,
+            presupposed=[(_HOLDS[p.holds], p.what) for p in f.preconditions],
+            excluded=[say("{advice}: {because}", advice=e.advice, because=e.because) for e in f.excluded],
+            grounds=[part for part in (refute, source) if part],
+            go=places.of_finding(f),
+        ))  # fmt: skip
+    return cards
+
+
+def _root_card(root: Root, cluster: Cluster, result: Result) -> Card:
+    advice = [] if root.next is None else [root.next]
+    return Card(
+        severity=WORDS.get(root.kind, say("{kind}", kind=root.kind)),
+        mark="root",
+        title=job_text.root_line(root, cluster),
+        about=job_text.taking_line(root),
+        gain=say("{share} of all waiting, {wait} per step",
+                 share=share(root.share), wait=ns(root.wait_ns / max(cluster.steps, 1))),
+        share=min(100 * root.share, 100.0),
+        advice=advice,
+        commands=_commands(advice, result),
+    )  # fmt: skip
+
+
+def _commands(advice: Sequence[Message], result: Result) -> list[str]:
+    """Return the commands in what is advised, with the path of what was analyzed, fit to be pasted into a shell."""
+    found = (text(step, lambda _: "") for step in advice)  # without names, which anybody may have written
+    commands = dict.fromkeys(match[0] for one in found for match in _COMMAND.finditer(one))
+    return [_PATH.sub(lambda _: for_shell(result.input.path), command) for command in commands]
+
+
+def _shown(name: str, value: Any) -> Parameter:
+    if isinstance(value, bool):
+        return WORDS["yes" if value else "no"]
+    if isinstance(value, int | float):
+        known = next((unit(value) for ends, unit in _UNITS if name.endswith(ends)), None)
+        return known or (Quantity(value, "count") if isinstance(value, int) else number(value))
+    if isinstance(value, dict):
+        return chain(*(say("{name} {value}", name=str(k), value=_shown(name, v)) for k, v in value.items()), by=", ")
+    if isinstance(value, list | tuple):
+        more = say_n("and {n} more", "and {n} more", len(value) - _FEW) if len(value) > _FEW else None
+        return chain(*(say("{value}", value=_shown(name, item)) for item in value[:_FEW]), more, by=", ")
+    return None if value is None else value if isinstance(value, str | Message) else str(value)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _evidence_table(name: str, value: Sequence[dict[str, Any]]) -> EvidenceTable:
+    few = value[:_FEW]
+    headers = dict.fromkeys(str(key) for row in few for key in row)
+    used = tuple(key for key in headers if any(row.get(key) not in (None, "", [], {}) for row in few))
+    rows = tuple(tuple(_shown(key, row.get(key)) for key in used) for row in few)
+    return EvidenceTable(name, used, rows, len(value) - len(rows))

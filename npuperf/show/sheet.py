@@ -1,159 +1,42 @@
-"""What a page shows, laid out: blocks of lines, cards, charts and tables under titles. Any document's page as such."""
+"""What is shown of a document, laid out: lines, cards, charts and tables in blocks. Text, Markdown, pages and notebooks
+are made of one sheet, each in its own way.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import replace as with_
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace as with_fields
-
 from npuperf.base.escape import for_screen
-from npuperf.base.messages import NOTHING, Message, Parameter, say, say_n
-from npuperf.model.document import Document
-from npuperf.model.picture import Picture, place_name
+from npuperf.base.messages import (
+    NOTHING,
+    Message,
+    Parameter,
+    chain,
+    ns_change,
+    number,
+    say,
+    say_n,
+    series,
+    share_change,
+)
+from npuperf.model.document import Document, Gate, quantity
 from npuperf.model.result import Device, Finding, texts_in
-from npuperf.show.formats import View
-from npuperf.show.language import lines_of, text
-from npuperf.show.report import TextReport, report_of
-from npuperf.show.tables import BLANK, Cell, Column, Filled, Row, Table, counted, filled
-from npuperf.show.words import Line
+from npuperf.show.formats import View, known
+from npuperf.show.language import text
+from npuperf.show.tables import Filled, Row, Table, counted, fill, table_named, tables_of
+from npuperf.show.words import GATE, WARNS, Line
 
 if TYPE_CHECKING:
+    from npuperf.model.picture import Picture
     from npuperf.show.svg import Chart
-
-# -- Tables as the page has them: cells as text, what they are sorted by, and where each row is in the timeline.
 
 #: Of no table there are more rows on a page.
 MOST_ROWS: Final = 200
-#: Columns of this weight and more are the first to be left out where room is short.
-MINOR: Final = 2
-#: Words that have a colour of their own beside what they say.
-_MARKED: Final = frozenset(
-    {
-        *("host", "compute", "communication", "unknown", "high", "medium", "low"),
-        *("pass", "fail", "cannot_tell", "better", "worse", "problem", "ok"),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GridCell:
-    """One cell. ``value``: what it is sorted by where its text does not tell; ``mark``: a class for its colour."""
-
-    text: str
-    value: float | None = None
-    mark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """A row; ``go``: where it is in the timeline, as "picture:start:end", else empty."""
-
-    cells: tuple[GridCell, ...]
-    go: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table of the page; of ``total`` rows those that are there. ``numeric``: columns, from 1, of numbers, and
-    ``minor``: those for which paper has no room.
-
-    ``cut``: whether rows may be left out; of a table that adds up none may.
-    """
-
-    name: str
-    about: Message
-    headers: tuple[str, ...]
-    numeric: tuple[int, ...]
-    minor: tuple[int, ...]
-    rows: tuple[GridRow, ...]
-    total: int
-    cut: bool
-
-    @property
-    def title(self) -> str:
-        """The table's title, and how much of it there is."""
-        if not self.cut:
-            return text(self.about)
-        return counted(self.about, len(self.rows), self.total)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes on the page."""
-        return sum(len(cell.text.encode("utf-8", "replace")) + 5 for row in self.rows for cell in row.cells)
-
-    def cut_to(self, rows: int) -> Grid:
-        """Return the table with so many rows at most."""
-        return with_(self, rows=self.rows[:rows]) if self.cut else self
-
-
-def grid_of(table: Table, document: Document, go: Callable[[str, Row], str]) -> Grid | None:
-    """Return a document's table; None without any rows. ``go`` says where rows are in the timeline."""
-    rows = list(table.rows(document))
-    if not rows:
-        return None
-    shown = rows[:MOST_ROWS]
-    made = with_fields(filled(table, shown), total=len(rows))
-    raw = {i: [column.cell(row) for row in shown] for i, column in enumerate(table.columns) if column.brief}
-    return _grid(made, raw, [go(table.name, row) for row in shown])
-
-
-def grid_of_filled(made: Filled) -> Grid | None:
-    """Return a table that was filled before; None without any rows."""
-    if not made.rows:
-        return None
-    return _grid(made, {}, [""] * len(made.rows))
-
-
-def _grid(made: Filled, raw: dict[int, list[Cell]], places: Sequence[str]) -> Grid:
-    used = [i for i, column in enumerate(made.table.columns) if _says_something(column, [r[i] for r in made.rows])]
-    columns = [made.table.columns[i] for i in used]
-    rows = tuple(
-        GridRow(
-            tuple(_cell(c, row[i], raw[i][n] if i in raw else None) for c, i in zip(columns, used, strict=True)),
-            places[n],
-        )
-        for n, row in enumerate(made.rows)
-    )
-    numeric = tuple(at for at, column in enumerate(columns, 1) if not column.written)
-    minor = tuple(at for at, column in enumerate(columns, 1) if column.weight >= MINOR)
-    table, headers = made.table, tuple(for_screen(column.title) for column in columns)
-    return Grid(table.name, table.title, headers, numeric, minor, rows, made.total, table.counted)
-
-
-def _cell(column: Column, value: Cell, raw: Cell) -> GridCell:
-    said = for_screen(column.shown(value))
-    known = str(value).removesuffix("?") if column.unit == "word" else ""
-    number = float(raw) if isinstance(raw, int | float) else None
-    return GridCell(said, number, known if known in _MARKED else "")
-
-
-def _says_something(column: Column, cells: list[Cell]) -> bool:
-    """Tell whether a column has anything in it; a quiet one must have different things, and pictures are none."""
-    if column.unit == "bar":
-        return False
-    return len(set(cells)) > 1 if column.quiet else any(cell not in BLANK for cell in cells)
-
-
-#: Verdicts by the styles of lines: a page of lines has its verdict in the first of them.
-_MARKS: Final = {"good": "better", "bad": "worse", "warning": "cannot_tell", "bold": "same"}
 #: The title of a block of charts.
 CHARTS: Final = say("charts")
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A line, or several: what it says, after a label. ``mark``: good, bad, warning, bold, dim or code. ``stands_for``:
-    of how many lines this one tells, more than one where it counts those that are left out.
-    """
-
-    lines: tuple[str, ...]
-    mark: str = ""
-    label: str = ""
-    stands_for: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +56,8 @@ class Headline:
     word: Message
     mark: str
     about: Message | None
-    lines: tuple[Said, ...]
-    facts: tuple[NamedValue, ...] = ()
+    lines: Sequence[Line]
+    facts: Sequence[NamedValue] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +77,7 @@ class Strip:
     """A stretch of time split into parts, as one bar."""
 
     title: Message
-    parts: tuple[StripPart, ...]
+    parts: Sequence[StripPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,72 +102,180 @@ class Card:
     about: Message | None
     gain: Message | None
     share: float = 0.0
-    facts: tuple[NamedValue, ...] = ()
-    tables: tuple[EvidenceTable, ...] = ()
-    advice: tuple[Message, ...] = ()
-    commands: tuple[str, ...] = ()
+    facts: Sequence[NamedValue] = ()
+    tables: Sequence[EvidenceTable] = ()
+    advice: Sequence[Message] = ()
+    commands: Sequence[str] = ()
     code: str | None = None
-    presupposed: tuple[tuple[str, Message], ...] = ()
-    excluded: tuple[Message, ...] = ()
-    grounds: tuple[Message, ...] = ()
+    presupposed: Sequence[tuple[str, Message]] = ()
+    excluded: Sequence[Message] = ()
+    grounds: Sequence[Message] = ()
     go: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of the page under a title, shown in the order of its fields. ``timeline``: scripts draw it here."""
+    """A part of a sheet under a title, shown in the order of its fields. ``timeline``: a page's scripts draw it here.
+
+    ``bare``: only a page shows its title, text and Markdown have what is in it alone.
+    """
 
     id: str
     title: Message
-    lines: tuple[Said, ...] = ()
-    strips: tuple[Strip, ...] = ()
-    cards: tuple[Card, ...] = ()
-    after: tuple[Said, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    grids: tuple[Grid, ...] = ()
+    lines: Sequence[Line] = ()
+    strips: Sequence[Strip] = ()
+    cards: Sequence[Card] = ()
+    after: Sequence[Line] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Filled] = ()
     timeline: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A whole page: what it is about, the verdicts first, then its blocks. ``command``: what a table's other rows are
-    had with, when the table is named after it.
+    """All of it: what it is about, the verdicts first, then its blocks. ``command``: what a table's other rows are had
+    with, when the table is named after it.
     """
 
     title: Message
-    facts: tuple[Message, ...] = ()
-    verdicts: tuple[Headline, ...] = ()
-    lines: tuple[Said, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    facts: Sequence[Message] = ()
+    verdicts: Sequence[Headline] = ()
+    lines: Sequence[Line] = ()
+    blocks: Sequence[Block] = ()
     command: str = ""
 
 
+# -- The sheet of any document, which its report makes.
+
+
+def report_of(document: Document, view: View) -> Sheet:
+    """Return what a document says to people; with ``view.table`` it has nothing but this table."""
+    if view.table is not None:
+        return sheet_of(tables=[fill(table_named(type(document), view.table), document, view.top)])
+    made: Sheet = known(type(document), "report")(document, view)
+    return made
+
+
+def sheet_of(
+    title: Message = NOTHING,
+    lines: Sequence[Line] = (),
+    tables: Sequence[Filled] = (),
+    sections: Iterable[tuple[Message, Sequence[Line]]] = (),
+    notes: Sequence[Line] = (),
+) -> Sheet:
+    """Return lines, tables, lines under titles of their own, and what to mind, one after the other."""
+    rows = [table for table in tables if table.rows]
+    blocks = [Block("tables", say("tables"), tables=rows, bare=True)] if rows else []
+    blocks += [Block(f"section-{number}", about, said) for number, (about, said) in enumerate(sections, 1)]
+    blocks += [Block("notes", say("notes"), notes, bare=True)] if notes else []
+    return Sheet(title, lines=lines, blocks=blocks)
+
+
+def plain_report(document: Document, view: View) -> Sheet:
+    """Return the sheet of a document of which nothing special is known: its fields and its lists."""
+    whole, *lists = tables_of(type(document))
+    facts = [
+        Line(column.shown(cell), label=column.header)
+        for column in whole.columns
+        if (cell := column.cell((document,))) not in (None, "")
+    ]
+    tables = [fill(table, document, view.top) for table in lists]
+    return sheet_of(say("{kind}", kind=type(document).__name__), [*facts, *common(document)], tables)
+
+
+def common(document: Document) -> list[Line]:
+    """Return the lines that every document has: what its gates found, and what went wrong."""
+    return [*map(gate_line, document.gates), *problem_lines(document)]
+
+
+def gate_line(gate: Gate) -> Line:
+    """Return what a gate found: why it went so, else its value; of a failure also what explains it."""
+    word, style = GATE[gate.status], {"pass": "good", "fail": "bad", "cannot_tell": "warning"}[gate.status]
+    if gate.level == "warn" and gate.status == "fail":
+        word, style = WARNS, "warning"
+    found: Parameter = gate.reason or quantity(gate.value, gate.unit)
+    if gate.baseline is not None or gate.runs:
+        found = held_against(gate)
+    condition = say("{condition}: {found}", condition=gate.expr, found=found)
+    said = say("gate {status}  {condition}", status=word, condition=condition)
+    why = None
+    if gate.explained_by:
+        from npuperf.show.comparison_text import part_line  # of no use to who compares nothing
+
+        why = say("explained by {parts}", parts=series(map(part_line, gate.explained_by), "; "))
+    return Line(chain(said, why, by="\n  "), style)
+
+
+def held_against(gate: Gate) -> Message:
+    """Say what a gate found beside its baseline, by how much they differ, and how often it failed."""
+    value, baseline, limit = (quantity(one, gate.unit) for one in (gate.value, gate.baseline, gate.limit))
+    found = say("{value}", value=value) if value is not None else None
+    if value is not None and baseline is not None:
+        found = say("{value}, baseline {baseline}", value=value, baseline=baseline)
+        if limit is not None:
+            found = say("{value}, baseline {baseline}, limit {limit}", value=value, baseline=baseline, limit=limit)
+    apart = runs = None
+    if gate.interval is not None:
+        low, high = gate.interval
+        by: Parameter = say("{low} to {high}", low=number(low), high=number(high))
+        if gate.unit in ("ns", "percent"):
+            by = ns_change(low, high) if gate.unit == "ns" else share_change(low / 100, high / 100)
+        apart = say("it differs by {interval}", interval=by)
+    if gate.runs and not (gate.status == "pass" and gate.runs[-1]):  # else the reason has said it
+        runs = say_n("the condition held in {failed} of {n} run",
+                     "the condition held in {failed} of the last {n} runs", len(gate.runs),
+                     failed=sum(gate.runs))  # fmt: skip
+    return chain(found, apart, gate.reason, runs)
+
+
+def problem_lines(document: Document) -> list[Line]:
+    """Return what went wrong, if anything did, and what to do."""
+    problem = document.problem
+    if problem is None:
+        return []
+    hint = problem.hint and say("next: {hint}", hint=problem.hint)
+    return [Line(chain(say("problem: {what}", what=problem.what), hint, by="\n  "), "bad")]
+
+
+def warnings(messages: Iterable[Message]) -> list[Line]:
+    """Return warnings, one line each."""
+    return [Line(say("warning: {warning}", warning=warning), "warning") for warning in messages]
+
+
+# -- What pages and notebooks alone need: the page of any document, lists cut short, tables as HTML has them.
+
+#: Verdicts by the styles of lines: a page of lines has its verdict in the first of them.
+_MARKS: Final = {"good": "better", "bad": "worse", "warning": "cannot_tell", "bold": "same"}
 #: Of lines under a title there are no more; what is left out is counted.
 _MOST_LINES: Final = 200
+#: Columns of this weight and more are the first to be left out where room is short.
+MINOR: Final = 2
+#: Words that have a colour of their own beside what they say.
+_MARKED: Final = frozenset(
+    {
+        *("host", "compute", "communication", "unknown", "high", "medium", "low"),
+        *("pass", "fail", "cannot_tell", "better", "worse", "problem", "ok"),
+    }
+)
 
 
-def shortened(sheet: Sheet, rows: int) -> Sheet:
-    """Return the page with so many rows of a table at most."""
-    cut = (replace(b, grids=tuple(grid.cut_to(rows) for grid in b.grids)) for b in sheet.blocks)
-    return replace(sheet, blocks=tuple(cut))
+def plain_sheet(document: Document, view: View, charts: Sequence[Chart]) -> Sheet:
+    """Return the page of any document as other formats have it, with its charts, and more rows of its tables."""
+    report = report_of(document, replace(view, full=True, top=view.top or MOST_ROWS))
+    title = report.title if text(report.title) else say("{kind}", kind=type(document).__name__)
+    blocks = [*([Block("charts", CHARTS, charts=charts)] if charts else []), *report.blocks]
+    first, *others = report.lines or [Line(NOTHING)]
+    if first.label is None or first.style not in _MARKS:
+        return Sheet(title, lines=report.lines, blocks=blocks)
+    verdict = Headline(first.label, _MARKS[first.style], None, [Line(first.content), *others])
+    return Sheet(title, verdicts=[verdict], blocks=blocks)
 
 
-def size_of_tables(sheet: Sheet) -> int:
-    """Return about how many bytes the tables of a page take."""
-    return sum(grid.size for block in sheet.blocks for grid in block.grids)
-
-
-def said(lines: Iterable[Line]) -> tuple[Said, ...]:
-    """Return lines of a page as they are shown; of very many the first, and how many more there are."""
-    every = list(lines)
-    shown = [
-        Said(tuple(lines_of(line.content)), line.style, "" if line.label is None else text(line.label))
-        for line in every[:_MOST_LINES]
-    ]
-    left = len(every) - len(shown)
-    if left:
-        shown.append(Said(tuple(lines_of(more_lines(left))), "dim", stands_for=left))
-    return tuple(shown)
+def short_list(lines: Sequence[Line]) -> Sequence[Line]:
+    """Return lines of a page; of very many the first, and how many more there are."""
+    left = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], Line(more_lines(left), "dim")] if left > 0 else lines
 
 
 def more_lines(n: int) -> Message:
@@ -292,28 +283,74 @@ def more_lines(n: int) -> Message:
     return say_n("{n} more line", "{n} more lines", n)
 
 
-def plain_sheet(document: Document, view: View, charts: tuple[Chart, ...]) -> Sheet:
-    """Return the page of any document as other formats have it, with its charts, and more rows of its tables."""
-    report = report_of(document, replace(view, full=True, top=view.top or MOST_ROWS))
-    kind = say("{kind}", kind=type(document).__name__)
-    title = report.title if text(report.title) else kind
-    first, *others = report.lines or [Line(NOTHING)]
-    if first.label is None or first.style not in _MARKS:
-        return Sheet(title, lines=said(report.lines), blocks=tuple(_blocks(report, charts)))
-    verdict = Headline(first.label, _MARKS[first.style], None, said([Line(first.content), *others]))
-    return Sheet(title, verdicts=(verdict,), blocks=tuple(_blocks(report, charts)))
+@dataclass(frozen=True, slots=True)
+class GridCell:
+    """One cell. ``value``: what it is sorted by where its text does not tell; ``mark``: a class for its colour."""
+
+    text: str
+    value: float | None = None
+    mark: str = ""
 
 
-def _blocks(report: TextReport, charts: tuple[Chart, ...]) -> Iterator[Block]:
-    if charts:
-        yield Block("charts", CHARTS, charts=charts)
-    grids = tuple(grid for table in report.tables if (grid := grid_of_filled(table)))
-    if grids:
-        yield Block("tables", say("tables"), grids=grids)
-    for number, section in enumerate(report.sections, 1):
-        yield Block(f"section-{number}", section.title, lines=said(section.lines))
-    if report.notes:
-        yield Block("notes", say("notes"), lines=said(report.notes))
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """A row; ``go``: where it is in the timeline, as "picture:start:end", else empty."""
+
+    cells: tuple[GridCell, ...]
+    go: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of the page: cells as text; of ``total`` rows those that are there. ``numeric``: columns, from 1, of
+    numbers, and ``minor``: those for which paper has no room.
+    """
+
+    table: Table
+    headers: tuple[str, ...]
+    numeric: tuple[int, ...]
+    minor: tuple[int, ...]
+    rows: tuple[GridRow, ...]
+    total: int
+
+    @property
+    def title(self) -> str:
+        """The table's title, and how much of it there is."""
+        return counted(self.table.title, len(self.rows), self.total) if self.table.counted else text(self.table.title)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes on the page."""
+        return sum(len(cell.text.encode("utf-8", "replace")) + 5 for row in self.rows for cell in row.cells)
+
+    def cut_to(self, rows: int) -> Grid:
+        """Return the table with so many rows at most; one that adds up is never cut."""
+        return replace(self, rows=self.rows[:rows]) if self.table.counted else self
+
+
+def grid_of(made: Filled, places: Whereabouts | None = None) -> Grid:
+    """Return a table as the page has it. ``places`` say where rows are in the timeline; with them, cells that are cut
+    short are sorted by what they are.
+    """
+    made = made.with_only(lambda column, cells: column.unit != "bar" and column.says_something(cells))
+    columns = made.table.columns
+    rows = []
+    for part, row in zip(made.parts, made.rows, strict=True):
+        cells = []
+        for column, value in zip(columns, row, strict=True):
+            raw = column.cell(part) if column.brief and places is not None else None
+            word = str(value).removesuffix("?") if column.unit == "word" else ""
+            number = float(raw) if isinstance(raw, int | float) else None
+            cells.append(GridCell(for_screen(column.shown(value)), number, word if word in _MARKED else ""))
+        rows.append(GridRow(tuple(cells), "" if places is None else places.row(made.table, part)))
+    return Grid(
+        made.table,
+        headers=tuple(for_screen(column.title) for column in columns),
+        numeric=tuple(at for at, column in enumerate(columns, 1) if not column.written),
+        minor=tuple(at for at, column in enumerate(columns, 1) if column.weight >= MINOR),
+        rows=tuple(rows),
+        total=made.total,
+    )
 
 
 # -- Where in the timeline lies what the page names: ``picture:start:end``, which a click goes to.
@@ -323,7 +360,7 @@ _KINDS: Final = ("operator", "sync", "wait")
 
 
 class Whereabouts:
-    """The places of all pictures of a page."""
+    """The places of all pictures of a page. What nobody has drawn is nowhere: an empty string."""
 
     def __init__(self, pictures: Sequence[Picture], devices: Sequence[Device] = ()) -> None:
         """``devices``: those of the document; what names a device of which there are two alike leads nowhere."""
@@ -333,68 +370,55 @@ class Whereabouts:
         self._of = {(p.rank, p.device): i for i, p in enumerate(pictures) if alike[p.rank, p.device] <= 1}
         self._ranks = {p.rank: i for i, p in enumerate(pictures) if p.rank is not None}
 
-    def row(self, table: str, row: Row) -> str:
-        """Return where a table's row is, or nothing."""
-        if not self._pictures:
-            return ""
-        what, on = row[-1], self._device(row[0])
-        if table in ("operators", "counters"):
-            return self._anywhere("operator", place_name(row[0].type, row[0].core))
-        if table == "compared":
-            return self._anywhere("operator", what.name) if what.kind == "operator" else ""
-        if table == "ranks":
-            return self._whole(self._ranks.get(what.rank))
-        if on is None:
-            return ""
-        if table == "blame":
-            return self._named(on, "wait", f"{what.cause}: {what.name}")
-        if table == "syncs":
-            return self._named(on, "sync", place_name(what.name, what.torch_op, what.where))
-        if table in ("idle_kernels", "idle_types"):
-            return self._named(on, "operator", place_name(what.type, what.core))
-        return self._stretch(table, what, on)
+    def row(self, table: Table, row: Row) -> str:
+        """Return where a table's row is."""
+        return table.go(self, *row) if table.go and self._pictures else ""
 
     def of_finding(self, finding: Finding) -> str:
         """Return the place of the first thing that a finding's evidence names, on its device."""
-        on = self._of.get((finding.rank, finding.device))
-        if on is None:
-            return ""
         told = finding.evidence
         if "call" in told:  # the line alone may have several calls, and the call may have several lines
-            return self._named(on, "sync", place_name(told["call"], told.get("torch_op"), told.get("where")))
-        found = (self._named(on, kind, name) for name in texts_in(told) for kind in _KINDS)
+            return self.named(finding, "sync", told["call"], told.get("torch_op"), told.get("where"))
+        found = (self.named(finding, kind, name) for name in texts_in(told) for kind in _KINDS)
         return next(filter(None, found), "")
 
-    def _anywhere(self, kind: str, name: str | None) -> str:
-        found = (self._named(on, kind, name) for on in range(len(self._pictures)))
-        return next(filter(None, found), "")
+    def named(self, of: Any, kind: str, *name: str | None) -> str:
+        """Return where something lies on the device of a part, by its kind and what tells where it is."""
+        on = self._device(of)
+        return "" if on is None else self._place(on, kind, *name)
 
-    def _named(self, on: int, kind: str, name: str | None) -> str:
-        place = self._pictures[on].places.get((kind, name or ""))
-        return "" if place is None else f"{on}:{place[0]}:{place[1]}"
+    def anywhere(self, kind: str, *name: str | None) -> str:
+        """Return where something lies on the first device that has it."""
+        return next(filter(None, (self._place(on, kind, *name) for on in range(len(self._pictures)))), "")
 
-    def _stretch(self, table: str, what: Any, on: int) -> str:
-        if table not in ("phases", "steps", "kernels"):
-            return self._whole(on) if table == "devices" else ""
+    def stretch(self, of: Any, start_ns: int, length_ns: int) -> str:
+        """Return where a stretch of a device's time is."""
+        on = self._device(of)
+        if on is None:
+            return ""
         picture = self._pictures[on]
-        start = what.start_ns - picture.begin_ns  # of one step alone the picture begins with it
-        end = start + _length(table, what)
+        start = start_ns - picture.begin_ns  # of one step alone the picture begins with it
+        end = start + length_ns
         return f"{on}:{start}:{end}" if start < picture.span_ns and end > 0 else ""
 
-    def _whole(self, on: int | None) -> str:
+    def whole(self, device: Device) -> str:
+        """Return where all of a device's time is."""
+        return self._all(self._device(device))
+
+    def rank(self, rank: int) -> str:
+        """Return where all of a rank's time is."""
+        return self._all(self._ranks.get(rank))
+
+    def _all(self, on: int | None) -> str:
         return "" if on is None else f"{on}:0:{self._pictures[on].span_ns}"
 
+    def _place(self, on: int, kind: str, *name: str | None) -> str:
+        from npuperf.model.picture import place_name  # which only those who draw have loaded
+
+        place = self._pictures[on].places.get((kind, place_name(*name)))
+        return "" if place is None else f"{on}:{place[0]}:{place[1]}"
+
     def _device(self, part: Any) -> int | None:
-        device, rank = getattr(part, "device", None), getattr(part, "rank", None)
-        if device is None:
-            return None
         if isinstance(part, Device):
-            return self._sources.get((rank, device, part.source))
-        return self._of.get((rank, device))
-
-
-def _length(table: str, what: Any) -> int:
-    """Return how long a row of phases, steps or kernels takes, ns."""
-    if table == "phases":
-        return int(what.end_ns - what.start_ns)
-    return int(what.partition.span_ns if table == "steps" else what.dur_ns)
+            return self._sources.get((part.rank, part.device, part.source))
+        return None if part.device is None else self._of.get((part.rank, part.device))

@@ -1,7 +1,8 @@
 """Tables: what stands in which column, declared once for all formats.
 
 Cells are values of the document as they are (ns, fractions, counts, messages); a column's unit says how people see
-them, while CSV writes them unchanged.
+them, while CSV writes them unchanged. A declared table is in ``--table`` and, unless it says otherwise, in ``--full``
+and in Markdown; of a topic, it is on the page.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base.escape import for_csv, for_json
-from npuperf.base.messages import Message, chain, plain, say
+from npuperf.base.messages import NOTHING, Message, chain, plain, say
 from npuperf.base.messages import text as plain_text
 from npuperf.base.units import COLUMN_UNITS, short_names
 from npuperf.model.document import Document
 from npuperf.model.parts import Model
 from npuperf.model.schema import is_message, parts_of
-from npuperf.show.formats import View, nearest, unknown
+from npuperf.show.formats import View, known, unknown
 from npuperf.show.language import text
-from npuperf.show.words import WORDS
+from npuperf.show.words import WORDS, meter
 
 #: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing;
 #: ``bar``: signs that are a picture, each in a colour of its own; ``kernel``: a kernel's name, which people see
@@ -54,7 +55,8 @@ class Column(Struct, frozen=True):
     innermost part that has it. Where there is too little room, columns of the greatest ``weight`` are left out first;
     those of weight 0 stay, and those of weight EXTRA are shown only where there is room for all others in full. A
     ``quiet`` column is shown only if its cells differ. ``brief``: what people see in place of a cell that is too long.
-    ``least``: words are not squeezed into less than this, unless it is more than a third of the room.
+    ``least``: words are not squeezed into less than this, unless it is more than a third of the room. ``whole``: in
+    Markdown a bar stands beside it, of which this is all.
     """
 
     key: str
@@ -65,6 +67,7 @@ class Column(Struct, frozen=True):
     quiet: bool = False
     brief: Callable[..., Cell] | None = None
     least: int = 0
+    whole: float | None = None
 
     @property
     def title(self) -> str:
@@ -76,6 +79,19 @@ class Column(Struct, frozen=True):
     def written(self) -> bool:
         """Whether cells are words, not numbers."""
         return self.unit in _WRITTEN
+
+    def says_something(self, cells: Sequence[Cell]) -> bool:
+        """Tell whether a column of these cells has anything in it; a quiet one must have different things."""
+        return len(set(cells)) > 1 if self.quiet else any(cell not in BLANK for cell in cells)
+
+    def bars(self, whole: float) -> Column:
+        """Return the column of bars for these numbers, of which ``whole`` is all."""
+
+        def drawn(*row: object) -> str:
+            value = self.cell(row)
+            return meter(value / whole if isinstance(value, int | float) else None)
+
+        return Column("bar", NOTHING, "bar", drawn)
 
     def cell(self, row: Row) -> Cell:
         """Return the value as it is in the document."""
@@ -97,8 +113,8 @@ class Column(Struct, frozen=True):
         if isinstance(value, str):
             if self.unit != "word":
                 return value
-            known = value.removesuffix("?")  # which says that it is inferred
-            return text(WORDS.get(known, known)) + value[len(known) :]
+            word = value.removesuffix("?")  # which says that it is inferred
+            return text(WORDS.get(word, word)) + value[len(word) :]
         return COLUMN_UNITS[self.unit][1](value) if self.unit in COLUMN_UNITS else str(value)
 
 
@@ -143,7 +159,11 @@ def each(*paths: str) -> Callable[[Any], Iterator[Row]]:
 class Table(Struct, frozen=True):
     """Columns, and how their rows are found in a document. ``name`` is what ``--table`` takes.
 
-    ``usual``: the table that CSV shows unless told otherwise; ``counted``: its title says how many rows there are.
+    ``usual``: the table that CSV shows unless told otherwise; ``counted``: its title says how many rows there are;
+    ``aside``: what it has is told in other words, or is too much, so that it is shown only where it is asked for.
+
+    ``topic``: under which title it is on the page of an analysis (none: it is not there), in the order of ``place``,
+    else of declaration; ``go``: where in the page's timeline a row is, of its parts.
     """
 
     name: str
@@ -152,6 +172,10 @@ class Table(Struct, frozen=True):
     columns: tuple[Column, ...]
     usual: bool = False
     counted: bool = True
+    aside: bool = False
+    topic: str = ""
+    place: int = 0
+    go: Callable[..., str] | None = None
 
     def only(self, *columns: str | Column) -> Table:
         """Return the table with some of its columns, by key, and others of its rows' parts."""
@@ -162,17 +186,23 @@ class Table(Struct, frozen=True):
         """Return the table under another title."""
         return replace(self, title=title)
 
+    def with_meters(self) -> Table:
+        """Return the table with bars beside the columns that have a whole."""
+        both = ((c,) if c.whole is None else (c, c.bars(c.whole)) for c in self.columns)
+        return replace(self, columns=tuple(chain_of.from_iterable(both)))
+
     def cells(self, document: Document) -> Iterator[list[Cell]]:
         """Yield a document's rows, values as they are."""
         return ([column.cell(row) for column in self.columns] for row in self.rows(document))
 
 
 class Filled(Struct, frozen=True):
-    """A table with a document's rows; of ``total`` rows those kept."""
+    """A table with a document's rows; of ``total`` rows those kept, with the ``parts`` that they are made of."""
 
     table: Table
     rows: list[list[Cell]]
     total: int
+    parts: Sequence[Row]
 
     @property
     def title(self) -> str:
@@ -181,11 +211,12 @@ class Filled(Struct, frozen=True):
             return text(self.table.title)
         return counted(self.table.title, len(self.rows), self.total)
 
-    def without_empty(self) -> Filled:
-        """Return the table without columns in which no row has anything."""
-        used = [i for i in range(len(self.table.columns)) if any(row[i] not in BLANK for row in self.rows)]
-        columns = tuple(self.table.columns[i] for i in used)
-        return Filled(replace(self.table, columns=columns), [[row[i] for i in used] for row in self.rows], self.total)
+    def with_only(self, wanted: Callable[[Column, list[Cell]], bool]) -> Filled:
+        """Return the table with the columns that are wanted, as they are and for their cells."""
+        columns = self.table.columns
+        used = [i for i, column in enumerate(columns) if wanted(column, [row[i] for row in self.rows])]
+        table = replace(self.table, columns=tuple(columns[i] for i in used))
+        return Filled(table, [[row[i] for i in used] for row in self.rows], self.total, self.parts)
 
 
 def fill(table: Table, document: Document, top: int | None = None) -> Filled:
@@ -195,13 +226,14 @@ def fill(table: Table, document: Document, top: int | None = None) -> Filled:
 
 def filled(table: Table, rows: Sequence[Row], top: int | None = None) -> Filled:
     """Return a table with rows, ``top`` of them at most; C++ names are shortened, and stay different."""
-    cells = [[c.brief(*row) if c.brief else c.cell(row) for c in table.columns] for row in rows[:top]]
+    kept = rows[:top]
+    cells = [[c.brief(*row) if c.brief else c.cell(row) for c in table.columns] for row in kept]
     for i, column in enumerate(table.columns):
         if column.unit == "kernel":
             short = short_names(cell for row in cells if isinstance(cell := row[i], str))
             for row in cells:
                 row[i] = short.get(str(row[i]), row[i])
-    return Filled(table, cells, len(rows))
+    return Filled(table, cells, len(rows), kept)
 
 
 def counted(title: Message, shown: int, total: int) -> str:
@@ -214,20 +246,9 @@ def how_many(shown: int, total: int) -> str:
     return text(say("{shown} of {total}", shown=shown, total=total)) if shown < total else str(total)
 
 
-#: Where a document's tables are declared, by the name of its type.
-_TABLES: Final[dict[str, str]] = {
-    "Result": "npuperf.show.analysis_tables:TABLES",
-    "Tuning": "npuperf.show.verb_reports:TUNING",
-    "BankChanges": "npuperf.show.verb_reports:BANK_CHANGES",
-    "ResultChanges": "npuperf.show.verb_reports:RESULT_CHANGES",
-    "TunePlan": "npuperf.show.verb_reports:PLAN",
-    "Document": "npuperf.show.tables:derived_tables",
-}
-
-
 def tables_of(document: type[Document]) -> tuple[Table, ...]:
     """Return the tables of a type of document; such as declares none has one for every list of its fields."""
-    found = nearest(document, _TABLES)
+    found = known(document, "tables")
     tables: tuple[Table, ...] = found(document) if callable(found) else found
     return tables
 

@@ -1,4 +1,4 @@
-"""Pages as text for the terminal: numbers whole, words wrapped, as wide as there is room."""
+"""Sheets as text for the terminal: numbers whole, words wrapped, as wide as there is room."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from npuperf.base.files import Walk, read_input
 from npuperf.base.messages import Message, Parameter, say_n
 from npuperf.model.document import Document
 from npuperf.show.formats import View
-from npuperf.show.language import line_starts, lines_of, text
-from npuperf.show.report import TextReport, report_of
-from npuperf.show.tables import BLANK, EXTRA, Cell, Column, Filled, how_many
+from npuperf.show.language import line_starts, text
+from npuperf.show.sheet import report_of
+from npuperf.show.tables import EXTRA, Cell, Column, Filled, fill, how_many, table_named
 from npuperf.show.words import Line, runs
 
 # -- Links from code lines on a screen to the files that they name, for terminals that open them (OSC 8).
@@ -190,20 +190,18 @@ class _Screen(Console):
 
 
 def render_text(document: Document, view: View) -> str:
-    """Return a document's report as text."""
-    report = report_of(document, view)
-    return print_all(map(Fitted, report.tables) if view.table is not None else _parts(report), view)
-
-
-def _parts(report: TextReport) -> Iterator[RenderableType]:
-    title = text(report.title)
-    if title:
-        yield Text(f"npuperf {__version__}  {title}", "bold")
-    yield from map(line_text, report.lines)
-    yield from (section(filled.title, Fitted(filled)) for filled in report.tables if filled.rows)
-    for part in report.sections:
-        yield section(part.title, *map(line_text, part.lines))
-    yield from map(line_text, report.notes)
+    """Return a document's report as text, or one table of it."""
+    if view.table is not None:
+        return print_all([Fitted(fill(table_named(type(document), view.table), document, view.top))], view)
+    sheet = report_of(document, view)
+    title = text(sheet.title)
+    parts: list[RenderableType] = [Text(f"npuperf {__version__}  {title}", "bold")] if title else []
+    parts += map(line_text, sheet.lines)
+    for block in sheet.blocks:
+        tables = (section(filled.title, Fitted(filled)) for filled in block.tables)
+        body = [*map(line_text, block.lines), *tables]
+        parts += body if block.bare else [section(block.title, *body)]
+    return print_all(parts, view)
 
 
 def line_text(of: Line) -> RenderableType:
@@ -212,7 +210,7 @@ def line_text(of: Line) -> RenderableType:
         return _code_line(text(of.content))
     style = LINE_STYLES.get(of.style, of.style)
     if of.label is None:
-        first, *more = lines_of(of.content)
+        first, *more = of.lines
         return Group(Text(first, style), *(indented(Text(said.lstrip(), style)) for said in more))
     return Text.assemble((text(of.label), style or "bold"), f"  {text(of.content)}")
 
@@ -226,10 +224,7 @@ def print_all(parts: Iterable[RenderableType], view: View) -> str:
         console.print(Group(*parts), crop=False)  # code is neither cut nor, as in a group, wrapped
     shown = screen.get() if view.blocks else screen.get().translate(_NO_BLOCKS)
     shown = shown if view.colour else "\n".join(line.rstrip() for line in shown.split("\n"))
-    if not view.links:
-        return shown
-
-    return linked(shown, CodeFinder(view.links))
+    return linked(shown, CodeFinder(view.links)) if view.links else shown
 
 
 def rows_of(view: View, default: int) -> int | None:
@@ -317,15 +312,13 @@ class Fitted:
         styles: dict[int, str] | None = None,
         signs: dict[str, str] | None = None,
     ) -> None:
-        self.table = filled.table
         self.one_line = one_line
         self.styles = styles or {}
         self.signs = signs or {}
-        used = [i for i, column in enumerate(filled.table.columns) if _says_something(column, filled.rows, i)]
-        self.columns = [filled.table.columns[i] for i in used]
-        self.values = [[row[i] for i in used] for row in filled.rows]
+        self.filled = filled.with_only(Column.says_something)
+        self.columns = self.filled.table.columns
         self.cells = [
-            [for_screen(c.shown(value)) for c, value in zip(self.columns, row, strict=True)] for row in self.values
+            [for_screen(c.shown(value)) for c, value in zip(self.columns, row, strict=True)] for row in self.filled.rows
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -340,16 +333,16 @@ class Fitted:
                 width=width,
             )
         for number, row in enumerate(self.cells):
-            texts = (self._cell(i, self.values[number][i], row[i]) for i in widths)
+            texts = (self._cell(i, self.filled.rows[number][i], row[i]) for i in widths)
             rich.add_row(*texts, style=self.styles.get(number))
         yield rich
         left_out = sum(column.weight < EXTRA for i, column in enumerate(self.columns) if i not in widths)
-        if left_out and self.table.name:
+        if left_out and self.filled.table.name:
             more = say_n(
                 "{n} more column with --format csv --table {table}",
                 "{n} more columns with --format csv --table {table}",
                 left_out,
-                table=self.table.name,
+                table=self.filled.table.name,
             )
             yield line(more, "dim")
 
@@ -402,18 +395,9 @@ class Fitted:
         """Return the least width of a column: numbers stay whole, words and headers may wrap."""
         words = max(map(cell_len, column.title.split()), default=0)
         longest = max(map(cell_len, cells), default=0)
-        if not column.written or column.unit == "bar" or all(map(_is_number, cells)):
+        # Numbers and units, e.g. ``20–24`` or ``1.2 ms … 3.4 ms``, or nothing that is said.
+        numbers = all(_NUMBERS.match(cell) is not None and _WORD.search(cell) is None for cell in cells)
+        if not column.written or column.unit == "bar" or numbers:
             return max(words, longest)
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
         return max(words, min(longest, max(_TEXT if self.one_line else wrapped, min(column.least, third))))
-
-
-def _is_number(cell: str) -> bool:
-    """Tell whether a cell is made of numbers and units, e.g. ``20–24`` or ``1.2 ms … 3.4 ms``, or says nothing."""
-    return _NUMBERS.match(cell) is not None and _WORD.search(cell) is None
-
-
-def _says_something(column: Column, rows: list[list[Cell]], i: int) -> bool:
-    """Tell whether a column has anything in it; a quiet one must have different things."""
-    found = {row[i] for row in rows} if column.quiet else {row[i] for row in rows if row[i] not in BLANK}
-    return len(found) > 1 if column.quiet else bool(found)

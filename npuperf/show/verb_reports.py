@@ -17,7 +17,7 @@ from npuperf.model.comparison import Compared
 from npuperf.model.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.show import comparison_text as compared
 from npuperf.show.formats import View
-from npuperf.show.report import Section, TextReport, common, gate_line, problem_lines, warnings
+from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
 from npuperf.show.tables import Column, Row, Table, each, fill, filled
 from npuperf.show.words import OUTCOME, Line
 
@@ -82,8 +82,8 @@ VERIFIED: Final = Table("verified", say("without and with the tuned knowledge ba
     Column("predicted_least_ns", say("predicted per step, min"), "us", "expected_ns.0"),
     Column("predicted_most_ns", say("predicted per step, max"), "us", "expected_ns.1"),
 ))
-EXPLAINED: Final = replace(compared.WATERFALL, rows=each("verification.waterfall"))
-SET_UP: Final = replace(compared.PARITY, rows=each("verification.parity"))
+EXPLAINED: Final = replace(compared.NAMED["waterfall"], rows=each("verification.waterfall"))
+SET_UP: Final = replace(compared.NAMED["parity"], rows=each("verification.parity"))
 CHECKS: Final = Table("checks", say("conditions for tuning"), each("checks"), (
     _NAME,
     Column("status", say("status"), "word", weight=0),
@@ -126,7 +126,7 @@ _MODES: Final[dict[documents.Mode, Message]] = {
 }
 
 
-def tuning(document: documents.Tuning, view: View) -> TextReport:
+def tuning(document: documents.Tuning, view: View) -> Sheet:
     """Say how a tuning ended, what was tuned, what it is worth, and what to mind."""
     word, style = _STATUS[document.status]
     lines = [Line(_summary(document), style, word)]
@@ -164,11 +164,11 @@ def tuning(document: documents.Tuning, view: View) -> TextReport:
             tables.insert(1, filled(waterfall, rows))
         if found.samples != (0, 0):
             set_ups = compared.parity_lines(found, None if view.full else compared.DIFFERENCES)
-            sections.append(Section(say("set-up"), list(set_ups)))
+            sections.append((say("set-up"), list(set_ups)))
     minds = (part.warnings for part in (document, bank, found) if part)
     notes = warnings([warning for several in minds for warning in several])
     title = shown(document.folder) if document.folder else ", ".join(map(shown, document.files))
-    return TextReport(say("{title}", title=title), lines, tables, sections, [*notes, *problem_lines(document)])
+    return sheet_of(say("{title}", title=title), lines, tables, sections, [*notes, *problem_lines(document)])
 
 
 def _summary(document: documents.Tuning) -> Message:
@@ -197,15 +197,15 @@ def _bank_summary(bank: documents.BankDiff) -> Message:
     )  # fmt: skip
 
 
-def bank_changes(document: documents.BankChanges, view: View) -> TextReport:
+def bank_changes(document: documents.BankChanges, view: View) -> Sheet:
     """Say what differs between two banks."""
     bank = document.bank
     title = say("{before} → {after}", before=bank.before, after=bank.after)
     lines = [Line(_bank_summary(bank)), *common(document)]
-    return TextReport(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
+    return sheet_of(title, lines, [fill(BANK, document, view.top)], notes=warnings(bank.warnings))
 
 
-def result_changes(document: documents.ResultChanges, view: View) -> TextReport:
+def result_changes(document: documents.ResultChanges, view: View) -> Sheet:
     """Say what differs between the results of two runs."""
     found = document.comparison
     title = say("{before} → {after}", before=found.old, after=found.new)
@@ -216,10 +216,10 @@ def result_changes(document: documents.ResultChanges, view: View) -> TextReport:
     )  # fmt: skip
     tables = [fill(RESULTS, document, view.top)]
     verdict = Line(found.reason or NOTHING, "bold", OUTCOME[found.verdict])
-    return TextReport(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
+    return sheet_of(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
 
 
-def tune_plan(document: documents.TunePlan, view: View) -> TextReport:
+def tune_plan(document: documents.TunePlan, view: View) -> Sheet:
     """Show what would be run, as a script whose comments say the rest."""
     comments = [
         say("# results and logs: {folder}", folder=document.folder),
@@ -232,10 +232,10 @@ def tune_plan(document: documents.TunePlan, view: View) -> TextReport:
     lines = [Line(comment, "code") for comment in (*checks, *comments)]
     for program in document.programs:
         lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
-    return TextReport(NOTHING, [*lines, *common(document)])
+    return sheet_of(NOTHING, [*lines, *common(document)])
 
 
-def merged(document: documents.Merged, view: View) -> TextReport:
+def merged(document: documents.Merged, view: View) -> Sheet:
     """Say where the records of a merged bank come from."""
     taken = (say("{n} from {source}", n=t.records, source=t.source) for t in document.taken)
     records = say_n("{n} record ({taken})", "{n} records ({taken})", document.records, taken=series(taken))
@@ -244,13 +244,13 @@ def merged(document: documents.Merged, view: View) -> TextReport:
     )
     line = Line(say("{into}: {records}", into=document.into, records=chain(records, conflicts)))
     lines = [line, *_backup(document.backup), *common(document)]
-    return TextReport(NOTHING, lines, notes=warnings(document.warnings))
+    return sheet_of(NOTHING, lines, notes=warnings(document.warnings))
 
 
-def rolled_back(document: documents.RolledBack, view: View) -> TextReport:
+def rolled_back(document: documents.RolledBack, view: View) -> Sheet:
     """Say that a bank is as it was."""
     lines = [Line(say("{place}: restored to what it was before the last tuning run", place=document.place))]
-    return TextReport(NOTHING, [*lines, *_backup(document.backup), *common(document)])
+    return sheet_of(NOTHING, [*lines, *_backup(document.backup), *common(document)])
 
 
 def _backup(place: str | None) -> Sequence[Line]:
@@ -263,7 +263,7 @@ def _backup(place: str | None) -> Sequence[Line]:
 _SHOWN: Final = 8
 
 
-def recorded(document: Recorded, view: View) -> TextReport:
+def recorded(document: Recorded, view: View) -> Sheet:
     """Say what was recorded, what it cost, what to mind, what is next."""
     lines = [Line(line) for line in _recorded(document, view)]
     lines += [*warnings(document.warnings), *problem_lines(document)]
@@ -272,7 +272,7 @@ def recorded(document: Recorded, view: View) -> TextReport:
     elif document.program_status and not document.refused:
         failed = say("the program failed with exit status {status}", status=document.program_status)
         lines.append(Line(failed, "bad"))
-    return TextReport(lines=lines)
+    return sheet_of(lines=lines)
 
 
 def _recorded(document: Recorded, view: View) -> Iterator[Message]:
@@ -325,7 +325,7 @@ def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
     return say("{who}: {found}", who=who, found=chain(found, steps, by=", "))
 
 
-def recording_plan(document: RecordingPlan, view: View) -> TextReport:
+def recording_plan(document: RecordingPlan, view: View) -> Sheet:
     """Show what would be started, and how it would be recorded."""
     command = " ".join([*(f"{name}={for_shell(value)}" for name, value in document.added.items()),
                         for_shell(*document.argv)])  # fmt: skip
@@ -335,7 +335,7 @@ def recording_plan(document: RecordingPlan, view: View) -> TextReport:
         if document.ranks is not None:
             lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
     lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
-    return TextReport(lines=[*lines, *problem_lines(document)], notes=warnings(document.cautions))
+    return sheet_of(lines=[*lines, *problem_lines(document)], notes=warnings(document.cautions))
 
 
 def _window(window: Window | None) -> Message:

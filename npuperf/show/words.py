@@ -12,10 +12,11 @@ from msgspec import Struct
 from npuperf.base.messages import Message, Parameter, chain, ns, say, say_n, series, share
 from npuperf.base.units import spread
 from npuperf.model.result import Device, Finding, Result
+from npuperf.show.language import lines_of
 
 
 class Line(Struct, frozen=True):
-    """One line of a report. ``label`` stands before it, in its style; without one the whole line has it.
+    """One line of a sheet. ``label`` stands before it, in its style; without one the whole line has it.
 
     Styles: bold, dim, good, bad, warning, or code, which is to be pasted and never wrapped nor shortened.
     """
@@ -23,6 +24,11 @@ class Line(Struct, frozen=True):
     content: Parameter
     style: str = ""
     label: Message | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The content as the lines that it makes of itself."""
+        return lines_of(self.content)
 
 
 #: Verdicts as headlines.

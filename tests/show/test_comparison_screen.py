@@ -23,7 +23,7 @@ from npuperf.model.parts import Part
 from npuperf.model.result import Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.formats import View, render
-from npuperf.show.report import held_against
+from npuperf.show.sheet import held_against
 
 #: A number of the waterfall, with thin separators, to the nanosecond.
 NUMBER = re.compile(r"[+-]?\d{1,3}(?: \d{3})*\.\d{3}(?!\d)")

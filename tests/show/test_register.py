@@ -39,11 +39,11 @@ UNHEARD = Unheard(folder="here", count=2, parts=(Part(name="one", took_ns=1_500_
 @pytest.fixture
 def shouting() -> str:
     """A format in one file: this."""
-    before = dict(register_module._RENDERERS), list(FORMATS)
+    before = dict(register_module._KNOWN), list(FORMATS)
     register(Document, "shout", lambda document, view: f"{type(document).__name__.upper()} {view.top}!\n")
     yield "shout"
-    register_module._RENDERERS.clear()
-    register_module._RENDERERS.update(before[0])
+    register_module._KNOWN.clear()
+    register_module._KNOWN.update(before[0])
     FORMATS[:] = before[1]
 
 
