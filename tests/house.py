@@ -1,4 +1,5 @@
-"""The house in figures, from its files alone: ``make house``. tests/test_architecture.py holds some of them.
+"""The house in figures, from its files alone: ``make house`` prints them and writes them into docs/architecture.md.
+tests/test_architecture.py holds some of them, and that the page is not far behind.
 
 An *arrow* leads from one room to another whose files it imports; *named once* is a private function of a module that
 one place uses; an *import* is a statement ``from npuperf... import ...``, wherever it stands.
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "npuperf"
+PAGE = ROOT / "docs" / "architecture.md"
 #: It runs inside the user's program and is no part of the floors.
 AGENT = "agent"
 
@@ -90,29 +92,42 @@ def lines_below(folder: Path, pattern: str, without: str = "") -> int:
     return sum(p.read_text("utf-8").count("\n") for p in paths)
 
 
-def main() -> None:
-    """Print the figures."""
-    check_circles()
+def figures() -> dict[str, float]:
+    """What is to be held in the head, in figures."""
     lengths = [n for n, _ in function_lines()]
     once, private = named_once()
-    rooms = {f.room for f in files()} - {"", AGENT}
-    rows = {
-        "rooms": len(rooms),
+    return {
+        "rooms": len({f.room for f in files()} - {"", AGENT}),
         "arrows between rooms": len({(a, b) for a, b in arrows() if AGENT not in (a, b)}),
-        "circles of files": 0,
-        "files": len(files()),
+        "files of Python": len(files()),
         "lines of Python": lines_below(PACKAGE, "*.py"),
         "lines of tests": lines_below(ROOT / "tests", "*.py", "cann_stub"),
-        "files of C, and their lines": f"{len([*PACKAGE.rglob('*.c')])}, {lines_below(PACKAGE, '*.c'):,}",
+        "files of C": len([*PACKAGE.rglob("*.c")]),
+        "lines of C": lines_below(PACKAGE, "*.c"),
         "functions": len(lengths),
-        "their lines: median, 95 of 100, longest": f"{lengths[len(lengths) // 2]}, "
-        f"{lengths[int(len(lengths) * 0.95)]}, {lengths[-1]} ({function_lines()[-1][1]})",
-        "private functions named once": f"{once / private:.0%}",
-        "imports a file": round(sum(len(imports(f)) for f in files()) / len(files()), 1),
-        "replace(": sum(len(re.findall(r"(?:structs\.|(?<![.\w]))replace\(", f.text)) for f in files()),
+        "lines of a function: median": lengths[len(lengths) // 2],
+        "… 95 of 100 have at most": lengths[int(len(lengths) * 0.95)],
+        "… the longest": lengths[-1],
+        "private functions named once, %": round(100 * once / private),
+        "imports from the house, per file": round(sum(len(imports(f)) for f in files()) / len(files()), 1),
+        "`replace(`": sum(len(re.findall(r"(?:structs\.|(?<![.\w]))replace\(", f.text)) for f in files()),
     }
-    for what, value in rows.items():
-        print(f"{what:<42}{value:,}" if isinstance(value, int) else f"{what:<42}{value}")
+
+
+def table(found: dict[str, float]) -> str:
+    """Figures as the page shows them."""
+    return "\n".join(["| what | now |", "|---|---|", *(f"| {what} | {value:,} |" for what, value in found.items())])
+
+
+def main() -> None:
+    """Print the figures, and write them into the page."""
+    check_circles()
+    shown = table(figures())
+    print(shown)
+    page = PAGE.read_text("utf-8")
+    begin, end = "<!-- figures -->\n", "\n<!-- end of figures -->"
+    before, _, rest = page.partition(begin)
+    PAGE.write_text(before + begin + shown + end + rest.partition(end)[2], "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import house
+import pytest
 
 ROOT, PACKAGE = house.ROOT, house.PACKAGE
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -89,6 +90,15 @@ def test_the_house_stays_small() -> None:
     assert len(house.files()) <= 240
     longest = house.function_lines()[-1]
     assert longest[0] <= 240, longest
+
+
+def test_the_page_knows_how_large_the_house_is() -> None:
+    """Within a twentieth, or one: ``make house`` writes them anew."""
+    rows = re.findall(r"^\| (.+) \| ([\d,.]+) \|$", PAGE.split("<!-- figures -->")[1], re.MULTILINE)
+    found = house.figures()
+    assert [what for what, _ in rows] == [*found]
+    for what, shown in rows:
+        assert float(shown.replace(",", "")) == pytest.approx(found[what], rel=0.05, abs=1), what
 
 
 def test_file_names_are_unique() -> None:
