@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,10 +25,9 @@ from npuperf.job.match import split_exposed, turns
 from npuperf.model.device import DeviceProfile
 from npuperf.model.groups import distinct, group_sums
 from npuperf.model.intervals import Intervals
-from npuperf.model.job_result import Cluster
 from npuperf.model.labels import I64, U8
 from npuperf.model.picture import Exact, Lane, LaneSlices, Picture, place_name
-from npuperf.model.result import Device, Result, Step
+from npuperf.model.result import Device, Result
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.log import Progress
@@ -54,39 +53,24 @@ _FASTEST: Final = say("it has the shortest steps")
 _FIRST: Final = say("it is the first")
 
 
-class Chosen(Struct, frozen=True):
-    """A device that is drawn, and why this one; None where all are."""
-
-    report: Device
-    why: Message | None = None
-
-
-def choose(result: Result, limit: int) -> list[Chosen]:
-    """Choose up to ``limit`` devices, the most telling first; all of them where they are not more."""
+def choose(result: Result, limit: int) -> list[tuple[Device, Message | None]]:
+    """Choose up to ``limit`` devices, the most telling first, with why each; all, without, where they are not more."""
     devices = [d for d in result.devices if d.clock.tasks]  # others have no kernels to draw
     if len(devices) <= limit:
-        return [Chosen(device) for device in devices]
-    found: dict[int, Chosen] = {}
-    for device, why in _telling(devices, result.cluster):
-        found.setdefault(id(device), Chosen(device, why))
-    return [*found.values()][:limit]
-
-
-def _telling(devices: list[Device], cluster: Cluster | None) -> Iterator[tuple[Device, Message]]:
-    """Yield devices with what there is to see in each, maybe several times."""
+        return [(device, None) for device in devices]
     of_rank = {d.rank: d for d in reversed(devices)}
-    if cluster is not None:
-        ranks = (rank for root in cluster.roots for rank in root.ranks)
-        yield from ((of_rank[rank], _ROOT) for rank in ranks if rank in of_rank)
     by_step = sorted(devices, key=lambda d: d.window.span_ns // max(d.step_count, 1))
-    yield by_step[-1], _SLOWEST
-    yield by_step[0], _FASTEST
-    yield devices[0], _FIRST
-    if cluster is not None:
+    telling = [(by_step[-1], _SLOWEST), (by_step[0], _FASTEST), (devices[0], _FIRST)]
+    if (cluster := result.cluster) is not None:
+        roots = [(of_rank[rank], _ROOT) for root in cluster.roots for rank in root.ranks if rank in of_rank]
         firsts = ((stage.stage, min(stage.ranks, default=None)) for stage in cluster.stages)
-        for stage, rank in firsts:
-            if rank in of_rank:
-                yield of_rank[rank], say("it is the first of stage {stage}", stage=stage)
+        stages = [(of_rank[rank], say("it is the first of stage {stage}", stage=stage))
+                  for stage, rank in firsts if rank in of_rank]  # fmt: skip
+        telling = [*roots, *telling, *stages]
+    found: dict[int, tuple[Device, Message | None]] = {}
+    for device, why in telling:
+        found.setdefault(id(device), (device, why))
+    return [*found.values()][:limit]
 
 
 # -- Communication that nothing hides, told apart by what all ranks of a job tell together: on its way, or waiting.
@@ -95,68 +79,66 @@ def _telling(devices: list[Device], cluster: Cluster | None) -> Iterator[tuple[D
 def told_apart(drawn: Sequence[tuple[Picture, RankSummary | None]], thresholds: Thresholds) -> list[Picture]:
     """Split the communication of the device's time in pictures of all devices of a job, as their report does."""
     study = study_job([summary for _, summary in drawn if summary is not None], thresholds)
-    pictures = [picture for picture, _ in drawn]
-    return pictures if study is None else [_split(picture, study) for picture in pictures]
+    pictures = []
+    for picture, _ in drawn:
+        place = -1 if study is None else study.places.get((picture.source, picture.device), -1)
+        if study is not None and place >= 0 and study.ranks[place].exposed_known:
+            lanes = (
+                Lane(
+                    lane.kind,
+                    lane.title,
+                    _split_shares(lane.shares, picture, study, place),
+                    _split_slices(lane.slices, picture.origin_ns, study, place),
+                    cut=lane.cut,
+                )
+                if lane.kind == "parts"
+                else lane
+                for lane in picture.lanes
+            )
+            picture = replace(picture, lanes=tuple(lanes))
+        pictures.append(picture)
+    return pictures
 
 
-def _split(picture: Picture, study: JobStudy) -> Picture:
-    place = study.places.get((picture.source, picture.device), -1)
-    if place < 0 or not study.ranks[place].exposed_known:
-        return picture
-    lanes = (_lane(lane, picture, study, place) if lane.kind == "parts" else lane for lane in picture.lanes)
-    return replace(picture, lanes=tuple(lanes))
-
-
-def _lane(lane: Lane, picture: Picture, study: JobStudy, place: int) -> Lane:
-    shares = {**lane.shares, **_shares(lane, picture, study, place)}
-    return replace(
-        lane,
-        shares={name: share for name, share in shares.items() if share.any()},
-        slices=_slices(lane.slices, picture.origin_ns, study, place),
-    )
-
-
-def _shares(lane: Lane, picture: Picture, study: JobStudy, place: int) -> dict[str, U8]:
-    """Return shares of buckets; what operations do not cover, or where they tell more than tasks do, stays unknown."""
-    exposed = lane.shares.get("communication")
+def _split_shares(shares: Mapping[str, U8], picture: Picture, study: JobStudy, place: int) -> dict[str, U8]:
+    """Split shares of buckets; what operations do not cover, or where they tell more than tasks do, stays unknown."""
+    exposed = shares.get("communication")
     if exposed is None:
-        return {}
+        return dict(shares)
     buckets = Buckets.of(picture.origin_ns, picture.origin_ns + picture.span_ns, len(exposed))
     windows = buckets.windows
     found = split_exposed(study.ranks[place], study.matched, study.waits, place, windows.start, windows.end)
     told = buckets.shares({"transfer": found.transfer, "comm_wait": found.wait})
     rest = exposed.astype(np.int64) - sum(share.astype(np.int64) for share in told.values())
     usable = rest >= -1  # each is rounded
-    kept = {name: np.where(usable, share, 0).astype(np.uint8) for name, share in told.items()}
-    return {**kept, "communication": np.where(usable, np.maximum(rest, 0), exposed).astype(np.uint8)}
+    split = {
+        **shares,
+        **{name: np.where(usable, share, 0).astype(np.uint8) for name, share in told.items()},
+        "communication": np.where(usable, np.maximum(rest, 0), exposed).astype(np.uint8),
+    }
+    return {name: share for name, share in split.items() if share.any()}
 
 
-def _slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -> LaneSlices:
-    """Cut slices of communication where waiting ends."""
+def _split_slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -> LaneSlices:
+    """Cut slices of communication where waiting and transfers begin and end."""
     rank = study.ranks[place]
     middle = turns(rank, study.matched, study.waits, place)
     known = study.waits.known[study.matched.first[place] + rank.exposed_op]
     wait = Intervals.union(rank.exposed_start - origin, middle - origin)
     transfer = Intervals.union(middle[known] - origin, rank.exposed_end[known] - origin)
-    inside = parts.colour == COLOUR["communication"]
-    start, end, colour = (column[~inside] for column in (parts.start, parts.end, parts.colour))
-    begin, finish, cut = _cut(Intervals(parts.start[inside], parts.end[inside]), wait, transfer)
-    start, end, colour = (np.concatenate(pair) for pair in ((start, begin), (end, finish), (colour, cut)))
-    order = np.argsort(start, kind="stable")
-    return slices(start[order], end[order], colour[order])
-
-
-def _cut(whole: Intervals, wait: Intervals, transfer: Intervals) -> tuple[I64, I64, U8]:
-    """Cut intervals at the borders of two sets; return pieces and their colours."""
+    mine = parts.colour == COLOUR["communication"]
+    whole = Intervals(parts.start[mine], parts.end[mine])
     borders = distinct(np.concatenate([t for one in (whole, wait, transfer) for t in (one.start, one.end)]))
     owner = np.searchsorted(whole.start, borders, side="right") - 1
     inside = (owner >= 0) & (borders < whole.end[owner]) if len(whole) else np.zeros(len(borders), np.bool_)
-    begin, owner = borders[inside], owner[inside]
-    finish = np.append(borders[1:], borders[-1:])[inside]
-    colour = np.full(len(begin), COLOUR["communication"])
+    begin, finish = borders[inside], np.append(borders[1:], borders[-1:])[inside]
+    cut = np.full(len(begin), COLOUR["communication"])
     for one, name in ((transfer, "transfer"), (wait, "comm_wait")):
-        colour[one.within(Intervals(begin, finish)) > 0] = COLOUR[name]
-    return begin, finish, colour
+        cut[one.within(Intervals(begin, finish)) > 0] = COLOUR[name]
+    others = (column[~mine] for column in (parts.start, parts.end, parts.colour))
+    start, end, colour = (np.concatenate(pair) for pair in zip(others, (begin, finish, cut), strict=True))
+    order = np.argsort(start, kind="stable")
+    return slices(start[order], end[order], colour[order])
 
 
 # -- Where in a picture to look for what a report names: operators, waits, synchronisations, steps.
@@ -172,66 +154,44 @@ _SYNCS: Final = 200
 Signpost = tuple[str, str, int, int]
 
 
-def signposts(drawing: Drawing) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return places of a picture; of several things of one name the longest."""
-    origin = drawing.origin
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for kind, name, start, end in (*_operators(drawing), *_waiting(drawing), *_steps(drawing)):
-        found.setdefault((kind, name), (start - origin, end - origin))
-    return found
-
-
-def _waiting(drawing: Drawing) -> Iterator[Signpost]:
-    """Yield what is judged before all that is drawn; of one step alone these are the same."""
-    window, study = drawing.window, drawing.study
-    for span in dict.fromkeys((study.judged if window == study.timeline.span else window, window)):
-        yield from _waits(drawing, span)
-        yield from _syncs(drawing, span)
-
-
-def _operators(drawing: Drawing) -> Iterator[Signpost]:
-    """Yield the longest kernel of each type, and of each type on each core."""
-    tasks, types, cores = drawing.study.profile.tasks, drawing.study.types, core_labels(drawing.study.profile.tasks)
-    start, end = drawing.window
+def signposts(drawing: Drawing) -> Iterator[Signpost]:
+    """Yield places of a picture; of several things of one name the longest comes first."""
+    study, report, (first, last) = drawing.study, drawing.report, drawing.window
+    # The longest kernel of each type, and of each type on each core.
+    tasks, types, cores = study.profile.tasks, study.types, core_labels(study.profile.tasks)
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
-    rows = np.flatnonzero(kernels & (tasks.start < end) & (tasks.start >= start))
+    rows = np.flatnonzero(kernels & (tasks.start < last) & (tasks.start >= first))
     kinds = types.codes.astype(np.int64)
     for keys, known in ((kinds, None), (kinds * (len(cores.names) + 1) + cores.codes, cores)):
         for row in _longest(keys, tasks.dur, rows, _OPERATORS):
             name = place_name(types[row] or "N/A", known[row] if known else None)
             yield "operator", name, int(tasks.start[row]), int(tasks.end[row])
-
-
-def _waits(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
-    names, pieces = drawing.study.nesting.events.name, drawing.study.blamed.within(*span)
-    told = np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event)
-    labels = names.take(told)
-    key = pieces.cause.astype(np.int64) * (len(names.names) + 1) + labels.codes + 1
-    for row in _longest(key, pieces.end - pieces.start, np.arange(len(key)), _WAITS):
-        cause = CAUSES[int(pieces.cause[row])]
-        yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
-
-
-def _syncs(drawing: Drawing, span: tuple[int, int]) -> Iterator[Signpost]:
-    """Yield waits for the device: by the call with all that tells it from others, by its name, by its code line."""
-    study = drawing.study
-    start, end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
-    drawn = (end > drawing.window[0]) & (start < drawing.window[1])
-    inside = study.syncs_of(span) & drawn
-    found = []
-    for point in study.points:
-        calls = point.calls[inside[point.calls]]
-        if len(calls):
-            names = (place_name(point.name, point.op, point.where), point.name, point.where)
-            found.append((int(calls[np.argmax((end - start)[calls])]), dict.fromkeys(filter(None, names))))
-    found.sort(key=lambda one: int(start[one[0]] - end[one[0]]))
-    for call, called in found[:_SYNCS]:
-        yield from (("sync", name, int(start[call]), int(end[call])) for name in called)
-
-
-def _steps(drawing: Drawing) -> Iterator[Signpost]:
-    for step in drawing.report.steps:
-        start = drawing.report.origin_ns + step.start_ns
+    sync_start, sync_end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
+    drawn = (sync_end > first) & (sync_start < last)
+    # What is judged comes before all that is drawn; of one step alone these are the same.
+    for span in dict.fromkeys((study.judged if drawing.window == study.timeline.span else drawing.window,
+                               drawing.window)):  # fmt: skip
+        pieces = study.blamed.within(*span)
+        events = study.nesting.events.name
+        labels = events.take(np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event))
+        key = pieces.cause.astype(np.int64) * (len(events.names) + 1) + labels.codes + 1
+        for row in _longest(key, pieces.end - pieces.start, np.arange(len(key)), _WAITS):
+            cause = CAUSES[int(pieces.cause[row])]
+            yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
+        # Waits for the device: by the call with all that tells it from others, by its name, by its code line.
+        inside = study.syncs_of(span) & drawn
+        found = []
+        for point in study.points:
+            calls = point.calls[inside[point.calls]]
+            if len(calls):
+                names = (place_name(point.name, point.op, point.where), point.name, point.where)
+                longest = int(calls[np.argmax((sync_end - sync_start)[calls])])
+                found.append((longest, dict.fromkeys(filter(None, names))))
+        found.sort(key=lambda one: int(sync_start[one[0]] - sync_end[one[0]]))
+        for call, called in found[:_SYNCS]:
+            yield from (("sync", name, int(sync_start[call]), int(sync_end[call])) for name in called)
+    for step in report.steps:
+        start = report.origin_ns + step.start_ns
         yield "step", str(step.step), start, start + step.partition.span_ns
 
 
@@ -266,47 +226,17 @@ _BEGINNING: Final = say("the beginning of the recording")
 def stretches(report: Device, window: tuple[int, int], starts: I64, most: int, asked: int | None) -> list[Exact]:
     """Return up to a handful of stretches that do not overlap, in order.
 
-    ``window``: what is drawn; ``starts``: of all tasks of the device, in order; ``most``: about so many tasks can be
-    shown; ``asked``: the step that a report of one step is about.
+    Of steps those that tell most; without steps everything if it is not too much, else as much of a usual phase, or of
+    the recording, as can be shown. ``window``: what is drawn; ``starts``: of all tasks of the device, in order;
+    ``most``: about so many tasks can be shown; ``asked``: the step that a report of one step is about.
     """
     if asked is not None:
         return [Exact(*window, asked, _ASKED, typical=True)]
-    return _of_steps(report) if report.steps else [_beginning(report, window, starts, most)]
-
-
-def _of_steps(report: Device) -> list[Exact]:
-    steps = report.whole_steps
-    if len(steps) == 1:
-        return [_stretch(report, steps[0], _ONLY if len(report.steps) == 1 else _ONLY_WHOLE)]
-    odd = {o.step: o.why for o in report.typical_step.odd} if report.typical_step else {}
-    usual = [s for s in steps if s.step not in odd] or steps
-    found: dict[int, list[Message]] = {}
-    typical = sorted(usual, key=lambda s: (s.partition.span_ns, s.step))[(len(usual) - 1) // 2]
-    found.setdefault(typical.step, []).extend([_TYPICAL] if len(steps) > _EXTREMES else [])
-    shortest, longest = (one(steps, key=lambda s: s.partition.span_ns) for one in (min, max))
-    if shortest.partition.span_ns < longest.partition.span_ns:
-        found.setdefault(longest.step, []).append(_LONGEST)
-        found.setdefault(shortest.step, []).append(_SHORTEST)
-    elif len(steps) == _EXTREMES:
-        found[typical.step].append(_FIRST_OF_EQUALS)
-    waits = max(steps, key=lambda s: s.partition.host_wait_ns)
-    if waits.partition.host_wait_ns > min(s.partition.host_wait_ns for s in steps):
-        found.setdefault(waits.step, []).append(_HOST)
-    for number in [*odd][:_ODD]:
-        found.setdefault(number, []).append(say("unlike the others: {why}", why=odd[number]))
-    return [_stretch(report, s, chain(*found[s.step], by=", "), s is typical) for s in report.steps if s.step in found]
-
-
-def _stretch(report: Device, step: Step, why: Message, typical: bool = True) -> Exact:
-    start = report.origin_ns + step.start_ns
-    return Exact(start, start + step.partition.span_ns, step.step, why, typical=typical)
-
-
-def _beginning(report: Device, window: tuple[int, int], starts: I64, most: int) -> Exact:
-    """Return everything if it is not too much, else as much of a usual phase, or of the recording, as can be shown."""
+    if report.steps:
+        return _telling_steps(report)
     first, last = np.searchsorted(starts, window).tolist()
     if last - first <= most:
-        return Exact(*window, None, _ALL)
+        return [Exact(*window, None, _ALL)]
     begin, end, why = *window, _BEGINNING
     if report.phases:
         phases = sorted(report.phases, key=lambda p: (p.end_ns - p.start_ns, p.start_ns))
@@ -315,7 +245,38 @@ def _beginning(report: Device, window: tuple[int, int], starts: I64, most: int) 
     first, last = np.searchsorted(starts, [begin, end]).tolist()
     if last - first > most:
         end = max(int(starts[first + most]), begin + 1)
-    return Exact(begin, end, None, why)
+    return [Exact(begin, end, None, why)]
+
+
+def _telling_steps(report: Device) -> list[Exact]:
+    steps = report.whole_steps
+    odd = {o.step: o.why for o in report.typical_step.odd} if report.typical_step else {}
+    usual = [s for s in steps if s.step not in odd] or steps
+    typical = sorted(usual, key=lambda s: (s.partition.span_ns, s.step))[(len(usual) - 1) // 2]
+    found: dict[int, list[Message]] = {typical.step: []}
+    if len(steps) == 1:
+        found[typical.step].append(_ONLY if len(report.steps) == 1 else _ONLY_WHOLE)
+    else:
+        shortest, longest = (one(steps, key=lambda s: s.partition.span_ns) for one in (min, max))
+        if len(steps) > _EXTREMES:
+            found[typical.step].append(_TYPICAL)
+        if shortest.partition.span_ns < longest.partition.span_ns:
+            found.setdefault(longest.step, []).append(_LONGEST)
+            found.setdefault(shortest.step, []).append(_SHORTEST)
+        elif len(steps) == _EXTREMES:
+            found[typical.step].append(_FIRST_OF_EQUALS)
+        waits = max(steps, key=lambda s: s.partition.host_wait_ns)
+        if waits.partition.host_wait_ns > min(s.partition.host_wait_ns for s in steps):
+            found.setdefault(waits.step, []).append(_HOST)
+        for number in [*odd][:_ODD]:
+            found.setdefault(number, []).append(say("unlike the others: {why}", why=odd[number]))
+    shown = []
+    for step in report.steps:
+        if step.step in found:
+            start = report.origin_ns + step.start_ns
+            why = chain(*found[step.step], by=", ")
+            shown.append(Exact(start, start + step.partition.span_ns, step.step, why, typical=step is typical))
+    return shown
 
 
 # -- The pictures themselves.
@@ -362,8 +323,10 @@ def draw(
     chosen = choose(result, limit)
     if not chosen:
         return ()
-    wanted = {_key(one.report): one.report for one in chosen}
-    ranks = {device.rank for device in wanted.values() if device.rank is not None}
+    in_job = result.cluster.ranks if result.cluster else []
+    offsets: dict[int | None, int] = {one.rank: one.clock.offset_ns for one in in_job if one.clock is not None}
+    wanted = {_key(device): (device, why, offsets.get(device.rank, 0)) for device, why in chosen}
+    ranks = {device.rank for device, _ in chosen if device.rank is not None}
     if len(ranks) == len(wanted):
         recording = recording.of_ranks(ranks)
     size = Size().shared(len(chosen))
@@ -372,67 +335,64 @@ def draw(
     found = [one for some in recording.map(work, progress, engine, finished) for one in some]
     pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
     drawn = {_key(picture): picture for picture in pictures}
-    offsets = _offsets(result)
-    shown = ((one.why, drawn[_key(one.report)]) for one in chosen if _key(one.report) in drawn)
-    return tuple(replace(picture, why=why, offset_ns=offsets.get(picture.rank, 0)) for why, picture in shown)
+    return tuple(drawn[key] for key in wanted if key in drawn)
 
 
 def _key(device: Device | DeviceProfile | Picture) -> _Key:
     return device.source, device.rank, device.device
 
 
-def _offsets(result: Result) -> dict[int | None, int]:
-    """Return what is added to the times of each rank to reach the job's clock, ns."""
-    ranks = result.cluster.ranks if result.cluster else []
-    return {one.rank: one.clock.offset_ns for one in ranks if one.clock is not None}
-
-
 def _draw(
-    reading: Reading, wanted: dict[_Key, Device], thresholds: Thresholds, size: Size, step: int | None, job: bool
+    reading: Reading,
+    wanted: dict[_Key, tuple[Device, Message | None, int]],
+    thresholds: Thresholds,
+    size: Size,
+    step: int | None,
+    job: bool,
 ) -> list[tuple[Picture, RankSummary | None]]:
-    """Draw the devices of one source that were chosen; with what a ``job`` needs of each."""
+    """Draw the devices of one source that were chosen; with what a ``job`` needs of each, as its analysis had it.
+
+    ``wanted``: what the result says of each, why it is drawn, and its offset to the job's clock.
+    """
     found = []
     for profile in reading.profiles:
-        report = wanted.get(_key(profile))
-        if report is not None and (profile.tasks.work != Work.CONTROL).any():
-            study = study_of(profile, thresholds, step)
-            summary = _summary(study, report, thresholds, step) if job else None
-            found.append((draw_study(study, report, size=size, step=step), summary))
+        if _key(profile) in wanted and (profile.tasks.work != Work.CONTROL).any():
+            report, why, offset = wanted[_key(profile)]
+            if step is None and numbers_repeat(profile.tasks, thresholds):
+                profile = profile.without_steps()
+            study = Study.of(profile, thresholds)
+            summary = None
+            if job:
+                span = study.judged if step is None else study.step_span(step)
+                inside = within(profile.tasks, span)
+                plain, types = profile.tasks.without_counters().part(inside), study.types.filter(inside)
+                bound = report.verdict.bound
+                summary = summarise(study, plain, types, span, report.window, report.phases, bound, thresholds)
+            picture = draw_study(study, report, size=size, step=step, why=why, offset=offset)
+            found.append((picture, summary))
             give_back()
     return found
 
 
-def study_of(profile: DeviceProfile, thresholds: Thresholds, step: int | None) -> Study:
-    """Work out everything of a device as for its report."""
-    if step is None and numbers_repeat(profile.tasks, thresholds):
-        profile = profile.without_steps()
-    return Study.of(profile, thresholds)
+def draw_study(
+    study: Study, report: Device, *, size: Size, step: int | None = None, why: Message | None = None, offset: int = 0
+) -> Picture:
+    """Draw a device that has kernels; ``report``: what the result says of it, ``step``: the one that it is about.
 
-
-def _summary(study: Study, report: Device, thresholds: Thresholds, step: int | None) -> RankSummary | None:
-    """Reduce a device to what its job needs, as the analysis did."""
-    span = study.judged if step is None else study.step_span(step)
-    tasks = study.profile.tasks
-    inside = within(tasks, span)
-    plain = tasks.without_counters().part(inside)
-    bound = report.verdict.bound
-    return summarise(study, plain, study.types.filter(inside), span, report.window, report.phases, bound, thresholds)
-
-
-def draw_study(study: Study, report: Device, *, size: Size, step: int | None = None) -> Picture:
-    """Draw a device that has kernels; ``report``: what the result says of it, ``step``: the one that it is about."""
+    ``why`` and ``offset`` (ns): as in the picture.
+    """
     profile, tasks = study.profile, study.profile.tasks
     window = study.timeline.span if step is None else study.step_span(step)
-    buckets = Buckets.of(*window, size.buckets)
+    most = size.slices // _OF_TASKS
     drawing = Drawing(
         study=study,
         report=report,
-        buckets=buckets,
-        stretches=stretches(report, window, tasks.start, size.slices // _OF_TASKS, step),
+        buckets=Buckets.of(*window, size.buckets),
+        stretches=stretches(report, window, tasks.start, most, step),
         slices=size.slices,
         names=Names(),
     )
-    rows, cut = drawing.near(tasks.start, tasks.end, size.slices // _OF_TASKS)
+    rows, cut = drawing.near(tasks.start, tasks.end, most)
     waits = waits_lane(drawing)
     lanes = (
         parts_lane(drawing),
@@ -441,18 +401,23 @@ def draw_study(study: Study, report: Device, *, size: Size, step: int | None = N
         *host_lanes(drawing),
         *core_lanes(drawing),
     )
+    places: dict[tuple[str, str], tuple[int, int]] = {}
+    for kind, name, start, end in signposts(drawing):
+        places.setdefault((kind, name), (start - window[0], end - window[0]))
     return Picture(
         rank=profile.rank,
         device=profile.device,
         source=profile.source,
         origin_ns=window[0],
-        span_ns=int(buckets.length.sum()),
+        span_ns=int(drawing.buckets.length.sum()),
         lanes=lanes,
         names=drawing.names.all(),
         exact=tuple(
             Exact(s.start - window[0], s.end - window[0], s.step, s.why, count, s.typical)
             for s, count in zip(drawing.stretches, cut, strict=True)
         ),
-        places=signposts(drawing),
+        places=places,
+        offset_ns=offset,
         begin_ns=window[0] - report.origin_ns,
+        why=why,
     )

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.base.messages import Message, say, say_n
+from npuperf.base.messages import say, say_n
 from npuperf.device.blame import NOTHING
 from npuperf.device.cores import Sweep, blocks
 from npuperf.device.host_events import CAUSES, CODE, NONE
@@ -22,7 +22,7 @@ from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8, Labels, Mask
 from npuperf.model.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneSlices
 from npuperf.model.result import Device
-from npuperf.model.tasks import NO_TIME, Tasks, Work
+from npuperf.model.tasks import NO_TIME, Work
 
 # -- Equal stretches of a picture's time, and what share of each of them something takes.
 
@@ -213,27 +213,21 @@ _OF_PARTS: Final = 8
 
 
 def parts_lane(drawing: Drawing) -> Lane:
-    """Draw where the device's time goes, as its partition says."""
-    split = drawing.study.timeline.split(drawing.buckets.windows)
+    """Draw where the device's time goes, as its partition says; exactly, one part after the other, in the stretches."""
+    timeline = drawing.study.timeline
+    split = timeline.split(drawing.buckets.windows)
     times = {_BUSY.get(name, name): split[name] for name in (*_BUSY, *_IDLE)}
-    found, cut = _parts(drawing)
-    return Lane("parts", say("the device's time"), drawing.buckets.shares(times), found, cut=cut)
-
-
-def _parts(drawing: Drawing) -> tuple[LaneSlices, tuple[int, ...]]:
-    """Return the parts one after the other within the stretches, and how many of each stretch are left out."""
-    timeline, idle = drawing.study.timeline, drawing.study.timeline.idle
     sets = (
         (timeline.compute, "compute"),
         (timeline.comm_exposed, "communication"),
         (timeline.active, "other"),
-        *((getattr(idle, name), name) for name in _IDLE),
+        *((getattr(timeline.idle, name), name) for name in _IDLE),
     )
     rows = [_pieces(sets, stretch.start, stretch.end) for stretch in drawing.stretches]
     start, end, colour = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0, np.int64) for i in range(3))
     kept, cut = drawing.near(start, end, drawing.slices // _OF_PARTS)
     found = slices(start[kept] - drawing.origin, end[kept] - drawing.origin, colour[kept].astype(np.uint8))
-    return found, tuple(cut)
+    return Lane("parts", say("the device's time"), drawing.buckets.shares(times), found, cut=tuple(cut))
 
 
 def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tuple[I64, I64, I64]:
@@ -255,7 +249,7 @@ def _pieces(sets: tuple[tuple[Intervals, str], ...], start: int, end: int) -> tu
 
 def waits_lane(drawing: Drawing) -> Lane | None:
     """Draw what the host did while the device waited for it; None where it never did."""
-    study, origin = drawing.study, drawing.origin
+    study, origin, events = drawing.study, drawing.origin, drawing.study.nesting.events
     pieces = study.blamed.within(*drawing.window)
     if not len(pieces.start):
         return None
@@ -263,13 +257,17 @@ def waits_lane(drawing: Drawing) -> Lane | None:
     rows, cut = drawing.near(pieces.start, pieces.end, drawing.slices // _OF_PARTS)
     event, cause = pieces.event[rows], pieces.cause[rows].astype(np.int64)
     told = np.where(cause == CODE["unrecorded"], -1, event)
-    names = Labels.of([NOTHING]).take(np.where(told < 0, 0, -1))
+    nothing = Labels.of([NOTHING]).take(np.where(told < 0, 0, -1))
+    known = np.flatnonzero(event >= 0)
+    lines = drawing.lines.at(events.thread[event[known]], events.start[event[known]])  # in which they began
+    line = np.full(len(event), NONE)
+    line[known] = np.arange(len(known))
     found = slices(
         pieces.start[rows] - origin,
         pieces.end[rows] - origin,
         np.full(len(rows), COLOUR["host_wait"]),
-        name=drawing.names.places(study.nesting.events.name.take(told).fill(names)),
-        where=drawing.names.places(_lines(drawing, event)),
+        name=drawing.names.places(events.name.take(told).fill(nothing)),
+        where=drawing.names.places(lines.take(line)),
         cause=drawing.names.places(Labels(cause.astype(np.int32), CAUSES)),
     )
     apart = study.launches.untold is None  # else launches count to the host
@@ -277,17 +275,9 @@ def waits_lane(drawing: Drawing) -> Lane | None:
     return Lane("waits", title, drawing.buckets.shares(times), found, cut=tuple(cut))
 
 
-def _lines(drawing: Drawing, event: I64) -> Labels:
-    """Return the code lines in which events began."""
-    events, known = drawing.study.nesting.events, np.flatnonzero(event >= 0)
-    place = np.full(len(event), NONE)
-    place[known] = np.arange(len(known))
-    return drawing.lines.at(events.thread[event[known]], events.start[event[known]]).take(place)
-
-
 def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
     """Draw the streams, the busiest first; ``rows``: the tasks with slices, in order."""
-    tasks = drawing.study.profile.tasks
+    study, windows, tasks = drawing.study, drawing.buckets.windows, drawing.study.profile.tasks
     there = (tasks.end > drawing.window[0]) & (tasks.start < drawing.window[1])
     there[rows] = True
     numbers, which = numbered(tasks.stream)
@@ -295,56 +285,52 @@ def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
     present = np.flatnonzero(np.bincount(which, weights=there))
     order = present[np.lexsort((numbers[present], -active[present]))]
     own = order[:_STREAMS] if len(order) > _STREAMS + 1 else order  # a lane for one other would be no less
-    groups = [([place], *_titled(int(numbers[place]), tasks.work[which == place])) for place in own.tolist()]
+    groups = [own[i : i + 1] for i in range(len(own))]
     if len(order) > len(own):
-        rest = order[len(own) :].tolist()
-        groups.append((rest, say_n("{n} other stream", "{n} other streams", len(rest)), None))
-    for places, title, stream in groups:
+        groups.append(order[len(own) :])
+    for places in groups:
         mine = np.isin(which, places)
         members = np.flatnonzero(mine)
-        yield Lane(
-            "stream",
-            title,
-            drawing.buckets.shares(_stream_times(drawing, members)),
-            _tasks(drawing, rows[mine[rows]]),
-            stream=stream,
-        )
-
-
-def _titled(number: int, work: U8) -> tuple[Message, int | None]:
-    """Return what a lane is called, and its stream; of collectives the files may not name it."""
-    if number < 0:
-        return (say("communication") if (work == Work.COMMUNICATION).all() else say("tasks without a stream")), None
-    return say("stream {stream}", stream=number), number
-
-
-def _stream_times(drawing: Drawing, rows: I64) -> dict[str, I64]:
-    """Return what a stream does by itself in each bucket, ns."""
-    study, windows = drawing.study, drawing.buckets.windows
-    tasks = study.profile.tasks
-    alone = lay_out(tasks, study.launches, study.timeline.span, rows)
-    busy = alone.busy(windows)
-    times = {colour: busy[name] for name, colour in _BUSY.items()}
-    times["control"] = Intervals.union(tasks.start[rows], tasks.end[rows]).within(windows) - alone.active.within(
-        windows
-    )
-    return times
+        number = int(numbers[places[0]])
+        stream = number if number >= 0 and len(places) == 1 else None
+        if len(places) > 1:
+            title = say_n("{n} other stream", "{n} other streams", len(places))
+        elif number >= 0:
+            title = say("stream {stream}", stream=number)
+        else:  # of collectives the files may not name it
+            collectives = (tasks.work[members] == Work.COMMUNICATION).all()
+            title = say("communication") if collectives else say("tasks without a stream")
+        alone = lay_out(tasks, study.launches, study.timeline.span, members)  # what the stream does by itself
+        busy = alone.busy(windows)
+        times = {colour: busy[name] for name, colour in _BUSY.items()}
+        covered = Intervals.union(tasks.start[members], tasks.end[members])
+        times["control"] = covered.within(windows) - alone.active.within(windows)
+        yield Lane("stream", title, drawing.buckets.shares(times), _tasks(drawing, rows[mine[rows]]), stream=stream)
 
 
 def _tasks(drawing: Drawing, rows: I64) -> LaneSlices:
-    """Return tasks with what is known of each."""
-    study, origin = drawing.study, drawing.origin
+    """Return tasks with what is known of each: called by their name, and by their type where the name lacks it."""
+    study, origin, cores = drawing.study, drawing.origin, drawing.cores
     tasks = study.profile.tasks
+    name, kind = tasks.name.take(rows), study.types.take(rows)
+
+    def title(key: int) -> str | None:
+        code, type_code = divmod(key, len(kind.names) + 1)
+        called = name.names[code - 1] if code else None
+        type_ = kind.names[type_code - 1] if type_code else None
+        if called is None or type_ is None:
+            return called or type_
+        return called if type_.lower() in called.lower() else f"{called} [{type_}]"
+
     start, end = tasks.start[rows] - origin, tasks.end[rows] - origin
     submitted = study.launches.end[rows]
     used = blocks(tasks.take(rows).without_counters())
-    cores = drawing.cores
     return slices(
         start,
         end,
         _OF_WORK[tasks.work[rows]],
         depth=sub_tracks(start, end),
-        name=_titles(drawing, tasks, rows),
+        name=drawing.names.of_each((name.codes.astype(np.int64) + 1) * (len(kind.names) + 1) + kind.codes + 1, title),
         where=drawing.names.places(drawing.lines.of_ops(tasks.op[rows])),
         launch=np.where(submitted == NO_TIME, -1, submitted - origin),
         cube=np.minimum(used.cube, cores.cube) if cores.cube else used.cube,  # at a time
@@ -352,43 +338,22 @@ def _tasks(drawing: Drawing, rows: I64) -> LaneSlices:
     )
 
 
-def _titles(drawing: Drawing, tasks: Tasks, rows: I64) -> I64:
-    """Return what tasks are called: by their name, and by their type where the name does not have it."""
-    name, kind = tasks.name.take(rows), drawing.study.types.take(rows)
-    key = (name.codes.astype(np.int64) + 1) * (len(kind.names) + 1) + kind.codes + 1
-
-    def title(one: int) -> str | None:
-        code, type_code = divmod(one, len(kind.names) + 1)
-        called = name.names[code - 1] if code else None
-        type_ = kind.names[type_code - 1] if type_code else None
-        if called is None or type_ is None:
-            return called or type_
-        return called if type_.lower() in called.lower() else f"{called} [{type_}]"
-
-    return drawing.names.of_each(key, title)
-
-
 def core_lanes(drawing: Drawing) -> Iterator[Lane]:
     """Draw how many cores kernels use over time, cube and vector cores, where blocks and cores are known."""
     sweep = Sweep.of(drawing.study.profile.tasks, drawing.cores, drawing.window)
     if sweep is None:
         return
-    none = np.empty(0, np.int64)
+    border, none = sweep.border, np.empty(0, np.int64)
+    time = np.clip(drawing.buckets.edges, border[0], border[-1])
+    at = np.minimum(np.searchsorted(border, time, side="right") - 1, len(border) - 2)
     titles = ("cube", say("cube cores in use")), ("vector", say("vector cores in use"))
     for (name, title), used, (cores, wanted) in zip(titles, (sweep.cube, sweep.vector), sweep.sides, strict=True):
         if cores and used.any():
-            busy = _sums(sweep.border, np.minimum(wanted, cores).astype(np.int64), drawing.buckets.edges)
-            yield Lane(
-                "cores", title, drawing.buckets.shares({name: busy}, cores), slices(none, none, none.astype(np.uint8))
-            )
-
-
-def _sums(border: I64, rate: I64, edges: I64) -> I64:
-    """Return for each two neighbouring edges the time between them, ns, weighted by the rate between the borders."""
-    so_far = np.append(0, np.cumsum(rate * np.diff(border)))
-    time = np.clip(edges, border[0], border[-1])
-    at = np.minimum(np.searchsorted(border, time, side="right") - 1, len(rate) - 1)
-    return np.diff(so_far[at] + rate[at] * (time - border[at]))
+            rate = np.minimum(wanted, cores).astype(np.int64)  # cores between one border and the next
+            so_far = np.append(0, np.cumsum(rate * np.diff(border)))
+            busy = np.diff(so_far[at] + rate[at] * (time - border[at]))
+            shares = drawing.buckets.shares({name: busy}, cores)
+            yield Lane("cores", title, shares, slices(none, none, none.astype(np.uint8)))
 
 
 # -- Lanes of host threads: what the thread of the program did, and those that launch for it.
@@ -400,45 +365,35 @@ _OF_HOST: Final = 4
 
 
 def host_lanes(drawing: Drawing) -> Iterator[Lane]:
-    """Draw the main thread, then those that launch most, where host events are recorded."""
-    nesting = drawing.study.nesting
+    """Draw the main thread, then those that launch or run operators that do, most tasks first, where any is recorded.
+
+    Shares are of the time in which a thread worked and in which it waited for the device.
+    """
+    study, windows = drawing.study, drawing.buckets.windows
+    nesting, syncs, threads, skew = study.nesting, study.syncs, study.threads, study.launches.skew
     there = {thread: (rows, segments) for (thread, rows), (_, segments) in zip(
         nesting.threads, nesting.segments, strict=True)}  # fmt: skip
-    drawn = [thread for thread in _launching(drawing) if thread in there][:_THREADS]
+    numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
+    launching = dict.fromkeys((threads.main, *numbers[np.argsort(-count, kind="stable")].tolist()))
+    drawn = [thread for thread in launching if thread != -1 and thread in there][:_THREADS]
     waits = np.zeros(len(nesting.events), np.bool_)
-    waits[drawing.study.syncs.event] = True  # in which the host waits for the device
+    waits[syncs.event] = True  # in which the host waits for the device
     for thread in drawn:
         rows, segments = there[thread]
-        times = _times(drawing, thread, segments)
-        found = _events(drawing, rows, waits, drawing.slices // (_OF_HOST * len(drawn)))
+        time, inner = nesting.time[segments] - skew, nesting.inner[segments]
+        busy = (inner != NONE) & nesting.busy[inner]
+        busy[-1:] = False  # after the last event there is nothing
+        until = np.append(time[1:], time[-1:])
+        mine = syncs.thread == thread
+        start, end = syncs.start[mine] - skew, syncs.end[mine] - skew
+        waited = Intervals.union(start, end).within(windows)
+        either = Intervals.union(np.append(time[busy], start), np.append(until[busy], end)).within(windows)
         title = say("host thread {thread}", thread=thread)
-        if thread == drawing.study.threads.main:
+        if thread == threads.main:
             title = say("main thread {thread}", thread=thread)
-        yield Lane("host", title, drawing.buckets.shares(times), found, thread=thread)
-
-
-def _launching(drawing: Drawing) -> list[int]:
-    """Return the main thread and all that launch or run operators that do, those with most tasks first."""
-    threads = drawing.study.threads
-    numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
-    ordered = numbers[np.argsort(-count, kind="stable")].tolist()
-    return list(dict.fromkeys(thread for thread in (threads.main, *ordered) if thread != -1))
-
-
-def _times(drawing: Drawing, thread: int, segments: slice) -> dict[str, I64]:
-    """Return how long the thread worked and how long it waited for the device in each bucket, ns."""
-    study, windows = drawing.study, drawing.buckets.windows
-    nesting, syncs, skew = study.nesting, study.syncs, study.launches.skew
-    time, inner = nesting.time[segments] - skew, nesting.inner[segments]
-    busy = (inner != NONE) & nesting.busy[inner]
-    busy[-1:] = False  # after the last event there is nothing
-    until = np.append(time[1:], time[-1:])
-    mine = syncs.thread == thread
-    start, end = syncs.start[mine] - skew, syncs.end[mine] - skew
-    waits = Intervals.union(start, end)
-    either = Intervals.union(np.append(time[busy], start), np.append(until[busy], end))
-    waited = waits.within(windows)
-    return {"host_op": either.within(windows) - waited, "host_sync": waited}
+        shares = drawing.buckets.shares({"host_op": either - waited, "host_sync": waited})
+        found = _events(drawing, rows, waits, drawing.slices // (_OF_HOST * len(drawn)))
+        yield Lane("host", title, shares, found, thread=thread)
 
 
 def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> LaneSlices:
@@ -447,25 +402,19 @@ def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> LaneSlices
     events = nesting.events
     near, _ = drawing.near(events.start[rows] - shift, events.end[rows] - shift, most)
     kept = rows.start + near
+    marked = np.zeros(len(events), np.bool_)
+    marked[kept] = True
+    depth = np.zeros(len(kept), np.int64)  # in how many of those that are kept each of them is
+    at = nesting.nearest(nesting.parent[kept], marked)
+    while (inside := at >= 0).any():
+        depth[inside] += 1
+        at[inside] = nesting.nearest(nesting.parent[at[inside]], marked)
     shift += drawing.origin
     start, end = events.start[kept] - shift, events.end[kept] - shift
     return slices(
         start,
         end,
         np.where(waits[kept], COLOUR["host_sync"], COLOUR["host_op"]).astype(np.uint8),
-        depth=sub_tracks(start, end, _depths(drawing, kept)),
+        depth=sub_tracks(start, end, depth),
         name=drawing.names.places(events.name.take(kept)),
     )
-
-
-def _depths(drawing: Drawing, kept: I64) -> I64:
-    """Return how many of the ``kept`` events each of them is in."""
-    nesting = drawing.study.nesting
-    marked = np.zeros(len(nesting.events), np.bool_)
-    marked[kept] = True
-    depth = np.zeros(len(kept), np.int64)
-    at = nesting.nearest(nesting.parent[kept], marked)
-    while (inside := at >= 0).any():
-        depth[inside] += 1
-        at[inside] = nesting.nearest(nesting.parent[at[inside]], marked)
-    return depth

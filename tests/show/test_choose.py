@@ -20,7 +20,7 @@ def with_spans(result: Result, spans: dict[int, int]) -> Result:
 
 
 def chosen(result: Result, limit: int) -> list[tuple[int | None, str | None]]:
-    return [(one.report.rank, one.why and str(one.why)) for one in choose(result, limit)]
+    return [(device.rank, why and str(why)) for device, why in choose(result, limit)]
 
 
 def test_all_are_drawn_where_they_are_not_many() -> None:
@@ -50,4 +50,4 @@ def test_devices_without_kernels_are_not_drawn() -> None:
     result = result_of(slow_rank_job())
     without = structs.replace(result.devices[3], clock=structs.replace(result.devices[3].clock, tasks=0))
     devices = [without if d.rank == 3 else d for d in result.devices]
-    assert [one.report.rank for one in choose(structs.replace(result, devices=devices), 8)] == [0, 1, 2, 4, 5, 6, 7]
+    assert [device.rank for device, _ in choose(structs.replace(result, devices=devices), 8)] == [0, 1, 2, 4, 5, 6, 7]
