@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from npuperf.base.messages import Message, chain, factor, ns, ns_change, number, say, say_n, share, share_change
@@ -12,16 +12,7 @@ from npuperf.model.document import Document
 from npuperf.model.result import Result
 from npuperf.model.tuning import ResultChanges, Tuning
 from npuperf.show.comparison_text import falls, step_lines, verdict_line
-from npuperf.show.device_charts import (  # fmt: skip
-    blame_icicle,
-    cores_over_time,
-    elasticity,
-    operators,
-    partition,
-    steps,
-    typical_step,
-    what_if,
-)
+from npuperf.show.device_charts import device_charts
 from npuperf.show.job_charts import groups, links, ranks_by_step, roots, stages, who_waits
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
@@ -37,11 +28,6 @@ _PARTS, _ROWS = 10, 20
 _SEEN: Final = 0.25
 #: How much room is left beside what changes where they do not, as a share of it.
 _ROOM: Final = 0.15
-
-
-def waterfall(result: Result, where: Whereabouts) -> Chart | None:
-    """Draw the way from the old mean step to the new one."""
-    return falls_chart(result.comparison) if result.comparison else None
 
 
 def falls_chart(found: Comparison) -> Chart | None:
@@ -65,7 +51,13 @@ def falls_chart(found: Comparison) -> Chart | None:
         made.append(BarRow(name, ns_change(fall.delta_ns), pieces, note))
         places += [between, after]
         at = after
-    low, high = _scale(places)
+    low: float = min(places)
+    high: float = max(places)
+    if low and high - low < _SEEN * high:
+        room = max((high - low) * _ROOM, 1.0)
+        low, high = max(low - room, 0.0), high + room
+    else:
+        low = min(low, 0)
     stepped = all(found.stepped)
     before, after_ = (say("mean step before"), say("mean step after")) if stepped else (say("before"), say("after"))
     ends = [
@@ -86,25 +78,11 @@ def falls_chart(found: Comparison) -> Chart | None:
     return Chart("waterfall", title, caption, body, wide=True)
 
 
-def _scale(places: Sequence[int]) -> tuple[float, float]:
-    low, high = min(places), max(places)
-    if not low or high - low >= _SEEN * high:
-        return min(low, 0), high
-    room = max((high - low) * _ROOM, 1.0)
-    return max(low - room, 0.0), high + room
-
-
 def _sign(change: float) -> str:
     return "c-worse" if change > 0 else "c-better"
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------
-
-
-def steps_apart(result: Result, where: Whereabouts) -> Chart | None:
-    """Draw the median step of both sides, and the interval of their difference against nothing."""
-    devices = 1 if result.digest is None else result.digest.devices
-    return apart_chart(result.comparison, devices) if result.comparison else None
 
 
 def apart_chart(found: Comparison, devices: int = 1) -> Chart | None:
@@ -133,10 +111,9 @@ def apart_chart(found: Comparison, devices: int = 1) -> Chart | None:
     return Chart("interval", say("median step before and after"), caption, body)
 
 
-def differences(result: Result, where: Whereabouts) -> Chart | None:
+def differences(found: Comparison) -> Chart | None:
     """Draw by how much operators changed, to the left what got shorter."""
-    rows = result.comparison.rows if result.comparison else []
-    known = [(row, row.old_ns, row.new_ns - row.old_ns) for row in rows
+    known = [(row, row.old_ns, row.new_ns - row.old_ns) for row in found.rows
              if row.kind != "step" and row.old_ns is not None and row.new_ns is not None]  # fmt: skip
     changed = sorted((one for one in known if one[2]), key=lambda one: -abs(one[2]))
     if not changed:
@@ -162,7 +139,6 @@ def differences(result: Result, where: Whereabouts) -> Chart | None:
 
 # -- Charts of a tuning: what it made faster, what that saves, and what a run with it showed.
 
-_TUNING_CHARTS_ROWS: Final = 20
 _BEFORE, _AFTER = "c-total", "c-gain"
 #: What a verdict makes of the colour of what was measured; of any other nothing is known to be gained or lost.
 _OF_VERDICT: Final[dict[Outcome, str]] = {"better": _AFTER, "worse": "c-worse"}
@@ -194,7 +170,7 @@ def results(document: ResultChanges) -> Chart | None:
 
 def _pairs(id_: str, title: Message, found: Sequence[tuple[str, float, float, str]], listed: int) -> Chart | None:
     """Draw pairs of bars: (name, before, after, note); ``listed``: rows that there are, with those lacking a time."""
-    shown = found[:_TUNING_CHARTS_ROWS]
+    shown = found[:_ROWS]
     longest = max((max(before, after) for _, before, after, _ in shown), default=0.0)
     if not longest:
         return None
@@ -223,7 +199,7 @@ def savings(document: Tuning) -> Chart | None:
     found = sorted((s for s in document.savings if s.most_ns > 0), key=lambda s: -s.most_ns)
     if not found:
         return None
-    shown = found[:_TUNING_CHARTS_ROWS]
+    shown = found[:_ROWS]
     names = short_names(s.name for s in shown)
     rows = [
         BarRow(names[s.name], ns(s.least_ns, s.most_ns),
@@ -243,11 +219,10 @@ def savings(document: Tuning) -> Chart | None:
     return Chart("savings", title, caption, bars(rows, 0, max(s.most_ns for s in shown)))
 
 
-def verified(document: Tuning) -> Chart | None:
+def verified(found: Comparison) -> Chart | None:
     """Draw what a run with the tuned knowledge base showed: the steps, beside what was predicted."""
-    found = document.verification
-    step = found.step if found else None
-    if found is None or step is None or step.old_ns is None or step.new_ns is None:
+    step = found.step
+    if step is None or step.old_ns is None or step.new_ns is None:
         return None
     saved, expected = step.old_ns - step.new_ns, step.expected_ns or found.expected_ns
     colour = _OF_VERDICT.get(found.verdict, _BEFORE)
@@ -282,42 +257,25 @@ def verified(document: Tuning) -> Chart | None:
     return Chart("verified", title, caption, body)
 
 
-def explained(document: Tuning) -> Chart | None:
-    """Draw what made the step with the tuned knowledge base shorter or longer."""
-    return falls_chart(document.verification) if document.verification else None
-
-
-#: In the order of the page. A chart returns None where its data is not there.
-RESULT_CHARTS: Final[tuple[Callable[[Result, Whereabouts], Chart | None], ...]] = (
-    waterfall,
-    steps_apart,
-    differences,
-    roots,
-    ranks_by_step,
-    partition,
-    steps,
-    typical_step,
-    elasticity,
-    what_if,
-    blame_icicle,
-    operators,
-    cores_over_time,
-    stages,
-    groups,
-    links,
-    who_waits,
-)
-TUNING_CHARTS: Final[tuple[Callable[[Tuning], Chart | None], ...]] = (verified, explained, tuned, savings)
-
-
 def charts_of(document: Document, pictures: Sequence[Picture] = ()) -> list[Chart]:
-    """Return the charts of a document, in the current language; ``pictures``: the timelines that they lead to."""
-    made: Iterable[Chart | None] = ()
+    """Return the charts of a document, in the order of the page and in the current language.
+
+    ``pictures``: the timelines that they lead to. What a chart is about may not be there: then there is none.
+    """
+    made: list[Chart | None] = []
     if isinstance(document, Result):
         where = Whereabouts(pictures, document.devices)
-        made = (make(document, where) for make in RESULT_CHARTS)
+        if (compared := document.comparison) is not None:
+            devices = 1 if document.digest is None else document.digest.devices
+            made += [falls_chart(compared), apart_chart(compared, devices), differences(compared)]
+        cluster = document.cluster
+        made += [roots(cluster)] if cluster else []
+        made += [ranks_by_step(document, where), *device_charts(document, where)]
+        made += [stages(cluster), groups(cluster), links(cluster), who_waits(cluster)] if cluster else []
     elif isinstance(document, Tuning):
-        made = (make(document) for make in TUNING_CHARTS)
+        if document.verification is not None:
+            made += [verified(document.verification), falls_chart(document.verification)]
+        made += [tuned(document), savings(document)]
     elif isinstance(document, ResultChanges):
-        made = (results(document),)
+        made.append(results(document))
     return [chart for chart in made if chart is not None]

@@ -7,10 +7,11 @@ from typing import Final
 
 from markupsafe import Markup
 
-from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
+from npuperf.base.messages import chain, ns, say, say_n, series, share
 from npuperf.base.units import short_names
-from npuperf.model.result import Blame, CoreTime, Device, Result, Step
+from npuperf.model.result import Blame, Device, Result, Step
 from npuperf.show.analysis_tables import NAMED
+from npuperf.show.job_text import outliers_first, roots_by_gain
 from npuperf.show.matrix import grouped
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import (
@@ -21,21 +22,18 @@ from npuperf.show.svg import (
     Piece,
     Slab,
     bars,
-    chosen,
     edges,
     element,
     icicle,
     legend,
-    of_device,
     parts_of_step,
     plain,
     rect,
     rounded,
     stretched,
-    title,
     words_of_part,
 )
-from npuperf.show.words import CAUSE, WORDS, sure
+from npuperf.show.words import CAUSE, WORDS, named, sure
 
 #: So many steps are drawn singly, and so many rows of a list.
 _STEPS, _OPERATORS, _PHASES, _CHANGES = 120, 15, 20, 12
@@ -57,14 +55,44 @@ _CORE_COLOUR: Final = {
     "AI_CPU": "c-ai_cpu",
     "COMMUNICATION": "c-communication",
 }
+_CORE_WORDS: Final = {
+    "c-cube": say("cube cores"),
+    "c-vector": say("vector cores"),
+    "c-mixed": say("cube and vector cores"),
+    "c-ai_cpu": say("AI CPU"),
+    "c-communication": say("communication"),
+    "c-unattributed": say("other or unknown"),
+}
 #: A tenth less of a resource is what elasticities are about.
 _TENTH: Final = 0.1
 
 
-def partition(result: Result, where: Whereabouts) -> Chart | None:
+def device_charts(result: Result, where: Whereabouts) -> Iterator[Chart | None]:
+    """Yield the charts of a device: of the only one, or of the one to look at first, of the first cause of waiting."""
+    cluster, devices = result.cluster, result.devices
+    device = devices[0] if devices else None
+    if device is not None and cluster is not None and cluster.ranks:
+        kinds = ("rank", "stage", "link", "group")
+        causes = (r.ranks[0] for r in roots_by_gain(cluster) if r.kind in kinds and r.ranks)
+        rank = next(causes, outliers_first(cluster)[0].rank)
+        device = next((d for d in devices if d.rank == rank), device)
+    several = len(devices) > 1
+    if device is not None:
+        yield _partition(device, several)
+        yield _steps(device, several, where)
+        yield _typical_step(device, several)
+    yield _elasticity(result)
+    yield _what_if(result)
+    if device is not None:
+        yield _blame(device, several, where)
+    yield _operators(result, where)
+    if device is not None:
+        yield _cores_over_time(device, several)
+
+
+def _partition(device: Device, several: bool) -> Chart | None:
     """Draw where the device's time goes, part by part."""
-    device = chosen(result)
-    if device is None or not device.window.span_ns:
+    if not device.window.span_ns:
         return None
     window = device.window
     rows, at = [], 0
@@ -79,19 +107,18 @@ def partition(result: Result, where: Whereabouts) -> Chart | None:
         else say("{span} in all", span=ns(window.span_ns)),
         say("the parts add up to it: each begins where the one above it ends"),
     )
-    title_ = of_device(result, device, say("where the time goes"))
-    return Chart("partition", title_, caption, bars(rows, 0, window.span_ns))
+    title = named(device, say("where the time goes"), several)
+    return Chart("partition", title, caption, bars(rows, 0, window.span_ns))
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def steps(result: Result, where: Whereabouts) -> Chart | None:
-    """Draw every step as a column of its parts; of many steps the means of neighbours."""
-    device = chosen(result)
-    if device is None or len(device.whole_steps) < 2:
-        return None
+def _steps(device: Device, several: bool, where: Whereabouts) -> Chart | None:
+    """Draw every step as a column of its parts, from the bottom up; of many steps the means of neighbours."""
     found = device.whole_steps
+    if len(found) < 2:
+        return None
     groups = [found[low:high] for low, high in grouped(len(found), _STEPS).bounds]
     odd = {step.step for step in device.typical_step.odd} if device.typical_step else set()
     sums = [[sum(column) for column in zip(*(parts_of_step(s.partition) for s in g), strict=True)] for g in groups]
@@ -99,10 +126,26 @@ def steps(result: Result, where: Whereabouts) -> Chart | None:
     highest = max(map(sum, means))
     if not highest:
         return None
-    columns = [
-        _column(i, len(groups), device, group, parts, highest, odd, where)
-        for i, (group, parts) in enumerate(zip(groups, means, strict=True))
-    ]
+    columns = []
+    for i, (group, parts) in enumerate(zip(groups, means, strict=True)):
+        left, width = WIDTH * (i + _GAP / 2) / len(groups), WIDTH * (1 - _GAP) / len(groups)
+        at = edges([round(part) for part in parts], round(highest), 100 * _HEIGHT)  # rounded, so that none is lost
+        blocks = [
+            rect(left, _HEIGHT - high / 100, width, (high - low) / 100, f"fill {colour}")
+            for (_, _, colour), low, high in zip(STEP_PARTS, at, at[1:], strict=False)
+            if high > low
+        ]
+        if any(step.step in odd for step in group):
+            blocks.append(rect(left, _HEIGHT + 2, width, _MARK - 2, "odd"))
+        told = [say("{name}: {time}", name=_step_name(group), time=ns(round(sum(parts))))]
+        told += [
+            say("{name}: {time}", name=words_of_part(device, field, words), time=ns(round(part)))
+            for (field, words, _), part in zip(STEP_PARTS, parts, strict=True)
+            if part
+        ]
+        go = where.row(NAMED["steps"], (device, group[0])) if len(group) == 1 else ""
+        tip = element("title", plain(chain(*told, by=" · ")))
+        columns.append(element("g", tip, *blocks, class_="step", data_go=go or None))
     spans = [step.partition.span_ns for step in found]
     caption = chain(
         say_n("{n} step: {least} to {most}, mean {mean}", "{n} steps: {least} to {most}, mean {mean}", len(found),
@@ -118,42 +161,12 @@ def steps(result: Result, where: Whereabouts) -> Chart | None:
             for i, (field, words, colour) in enumerate(STEP_PARTS) if any(parts[i] for parts in means)]  # fmt: skip
     axes = _axes(picture, plain(ns(highest)), "0", _step_name(groups[0]), _step_name(groups[-1]))
     body = element("div", legend(used), axes, class_="steps-chart")
-    return Chart("steps", of_device(result, device, say("steps and their parts")), caption, body, wide=True)
+    return Chart("steps", named(device, say("steps and their parts"), several), caption, body, wide=True)
 
 
 def _step_name(group: Sequence[Step]) -> str:
     first, last = group[0].step, group[-1].step
     return plain(say("step {step}", step=str(first) if first == last else f"{first}–{last}"))
-
-
-def _column(
-    i: int,
-    of: int,
-    device: Device,
-    group: Sequence[Step],
-    parts: Sequence[float],
-    highest: float,
-    odd: set[int],
-    where: Whereabouts,
-) -> Markup:
-    """Return a step as a column, from the bottom up; parts meet at rounded heights, so that none is lost."""
-    left, width = WIDTH * (i + _GAP / 2) / of, WIDTH * (1 - _GAP) / of
-    at = edges([round(part) for part in parts], round(highest), 100 * _HEIGHT)
-    blocks = [
-        rect(left, _HEIGHT - high / 100, width, (high - low) / 100, f"fill {colour}")
-        for (_, _, colour), low, high in zip(STEP_PARTS, at, at[1:], strict=False)
-        if high > low
-    ]
-    marked = [rect(left, _HEIGHT + 2, width, _MARK - 2, "odd")] if any(s.step in odd for s in group) else []
-    said = [
-        say("{name}: {time}", name=words_of_part(device, field, words), time=ns(round(part)))
-        for (field, words, _), part in zip(STEP_PARTS, parts, strict=True)
-        if part
-    ]
-    whole = say("{name}: {time}", name=_step_name(group), time=ns(round(sum(parts))))
-    go = where.row(NAMED["steps"], (device, group[0])) if len(group) == 1 else ""
-    return element("g", title(plain(chain(whole, *said, by=" · "))), *blocks, *marked,
-                   class_="step", data_go=go or None)  # fmt: skip
 
 
 def _axes(picture: Markup, most: str, least: str, first: str, last: str) -> Markup:
@@ -166,7 +179,7 @@ def _axes(picture: Markup, most: str, least: str, first: str, last: str) -> Mark
 # --- what would save time ---------------------------------------------------------------------------------------------
 
 
-def what_if(result: Result, where: Whereabouts) -> Chart | None:
+def _what_if(result: Result) -> Chart | None:
     """Draw what changes would save: from nothing to the least, and as an interval to the most."""
     alone = len(result.devices) == 1
     found = [
@@ -198,7 +211,7 @@ def what_if(result: Result, where: Whereabouts) -> Chart | None:
     return Chart("what-if", say("what if (replayed)"), caption, bars(rows, least, most or 1.0))
 
 
-def elasticity(result: Result, where: Whereabouts) -> Chart | None:
+def _elasticity(result: Result) -> Chart | None:
     """Draw how much shorter the whole gets with a tenth less of each resource."""
     found = result.verdict.elasticity
     if found is None:
@@ -216,55 +229,41 @@ def elasticity(result: Result, where: Whereabouts) -> Chart | None:
     caption = None
     if high == 1:
         caption = say("a bar over the whole width: the time shrinks as much as the resource does")
-    title_ = say("how much depends on what: a tenth less of each")
-    return Chart("elasticity", title_, caption, bars(rows, low, high))
+    title = say("how much depends on what: a tenth less of each")
+    return Chart("elasticity", title, caption, bars(rows, low, high))
 
 
 # --- what it waited for, and what it did ------------------------------------------------------------------------------
 
 
-def blame_icicle(result: Result, where: Whereabouts) -> Chart | None:
+def _blame(device: Device, several: bool, where: Whereabouts) -> Chart | None:
     """Draw waiting for the host by cause, by what the host did, by line of code: as wide as it is long."""
-    device = chosen(result)
-    if device is None or not device.blame:
-        return None
     total = sum(piece.ns for piece in device.blame)
     if total <= 0:
         return None
-    root = Slab(plain(say("waiting for the host, {time}", time=ns(total))), total, _causes(device, total, where))
-    slowest = root.inside[0]
-    part = share(slowest.ns / total)
+    causes: dict[str, dict[str, list[Blame]]] = {}
+    for piece in device.blame:
+        causes.setdefault(piece.cause, {}).setdefault(piece.name, []).append(piece)
+    slabs = []
+    for cause, doings in causes.items():
+        inside = []
+        for name, pieces in doings.items():
+            lines = tuple(Slab(p.where, p.ns) for p in sorted(pieces, key=lambda p: -p.ns) if p.where)
+            go = where.row(NAMED["blame"], (device, pieces[0]))
+            inside.append(Slab(plain(WORDS.get(name, name)), sum(p.ns for p in pieces), lines, go))
+        inside.sort(key=lambda slab: -slab.ns)
+        slabs.append(Slab(plain(CAUSE.get(cause, cause)), sum(slab.ns for slab in inside), tuple(inside)))
+    slabs.sort(key=lambda slab: -slab.ns)
+    root = Slab(plain(say("waiting for the host, {time}", time=ns(total))), total, tuple(slabs))
     caption = chain(
         say("top to bottom: cause, what the host did, line of code; as wide as it takes time"),
-        say("most of it: {cause} ({share})", cause=slowest.name, share=part),
+        say("most of it: {cause} ({share})", cause=slabs[0].name, share=share(slabs[0].ns / total)),
     )
-    title_ = of_device(result, device, say("waiting for the host: what the host did"))
-    return Chart("blame", title_, caption, icicle(root, plain(chain(title_, caption))), wide=True)
+    title = named(device, say("waiting for the host: what the host did"), several)
+    return Chart("blame", title, caption, icicle(root, plain(chain(title, caption))), wide=True)
 
 
-def _causes(device: Device, total: int, where: Whereabouts) -> tuple[Slab, ...]:
-    groups: dict[str, list[Blame]] = {}
-    for piece in device.blame:
-        groups.setdefault(piece.cause, []).append(piece)
-    slabs = [
-        Slab(plain(CAUSE.get(cause, cause)), sum(b.ns for b in lines), tuple(_doings(device, lines, where)))
-        for cause, lines in groups.items()
-    ]
-    return tuple(sorted(slabs, key=lambda slab: -slab.ns))
-
-
-def _doings(device: Device, lines: Sequence[Blame], where: Whereabouts) -> Iterator[Slab]:
-    by_name: dict[str, list[Blame]] = {}
-    for piece in lines:
-        by_name.setdefault(piece.name, []).append(piece)
-    for name, pieces in sorted(by_name.items(), key=lambda item: -sum(b.ns for b in item[1])):
-        code = sorted((p for p in pieces if p.where), key=lambda p: -p.ns)
-        inside = tuple(Slab(p.where or "", p.ns) for p in code)
-        go = where.row(NAMED["blame"], (device, pieces[0]))
-        yield Slab(plain(WORDS.get(name, name)), sum(p.ns for p in pieces), inside, go)
-
-
-def operators(result: Result, where: Whereabouts) -> Chart | None:
+def _operators(result: Result, where: Whereabouts) -> Chart | None:
     """Draw the operators that take most of the time."""
     total = sum(operator.total_ns for operator in result.operators)
     if total <= 0:
@@ -272,14 +271,16 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
     ranked = sorted(result.operators, key=lambda operator: -operator.total_ns)
     shown = ranked[:_OPERATORS]
     names = short_names(o.type for o in shown)
+    colours = [_CORE_COLOUR.get(o.core or "", "c-unattributed") for o in shown]
     rows = []
-    for o in shown:
+    for o, colour in zip(shown, colours, strict=True):
         code = o.where or o.torch_op
         note = chain(say("{core}", core=o.core) if o.core else None, say_n("{n} kernel", "{n} kernels", o.count),
                      say("{code}", code=code) if code else None, by=" · ")  # fmt: skip
         value = say("{time} ({share})", time=ns(o.total_ns), share=share(o.share))
-        piece = Piece(0, o.total_ns, _core_colour(o.core))
-        rows.append(BarRow(names[o.type], value, [piece], note, where.row(NAMED["operators"], (o,))))
+        rows.append(
+            BarRow(names[o.type], value, [Piece(0, o.total_ns, colour)], note, where.row(NAMED["operators"], (o,)))
+        )
     part = share(sum(o.total_ns for o in shown) / total)
     caption = say_n(
         "{shown} of {n} operator: {part} of all operators' time, {time}",
@@ -288,34 +289,19 @@ def operators(result: Result, where: Whereabouts) -> Chart | None:
     )  # fmt: skip
     if len(shown) == len(ranked):
         caption = say_n("{n} operator, {time}", "all {n} operators, together {time}", len(ranked), time=ns(total))
-    title_ = say("operators, in % of all operators' time")
-    colours = dict.fromkeys(_core_colour(o.core) for o in shown)
-    body = element("div", legend((c, _CORE_WORDS[c]) for c in colours), bars(rows, 0, shown[0].total_ns, many=True))
-    return Chart("operators", title_, caption, body, wide=True)
-
-
-_CORE_WORDS: Final = {
-    "c-cube": say("cube cores"),
-    "c-vector": say("vector cores"),
-    "c-mixed": say("cube and vector cores"),
-    "c-ai_cpu": say("AI CPU"),
-    "c-communication": say("communication"),
-    "c-unattributed": say("other or unknown"),
-}
-
-
-def _core_colour(core: str | None) -> str:
-    return _CORE_COLOUR.get(core or "", "c-unattributed")
+    title = say("operators, in % of all operators' time")
+    used = legend((colour, _CORE_WORDS[colour]) for colour in dict.fromkeys(colours))
+    body = element("div", used, bars(rows, 0, shown[0].total_ns, many=True))
+    return Chart("operators", title, caption, body, wide=True)
 
 
 # --- the typical step -------------------------------------------------------------------------------------------------
 
 
-def typical_step(result: Result, where: Whereabouts) -> Chart | None:
+def _typical_step(device: Device, several: bool) -> Chart | None:
     """Draw the phases that all usual steps have, one below the other, where they lie in the step."""
-    device = chosen(result)
-    typical = device.typical_step if device else None
-    if device is None or typical is None or not typical.phases:
+    typical = device.typical_step
+    if typical is None or not typical.phases:
         return None
     longest = sorted(typical.phases, key=lambda p: -p.length.median_ns)[:_PHASES]
     shown = [p for p in typical.phases if p in longest]
@@ -342,8 +328,8 @@ def typical_step(result: Result, where: Whereabouts) -> Chart | None:
         note = say("{least} to {most}", least=ns(lasts.min_ns), most=ns(lasts.max_ns))
         value = say("{time} ({share})", time=ns(lasts.median_ns), share=part)
         rows.append(BarRow(name, value, pieces, note if lasts.max_ns > lasts.min_ns else None))
-    title_ = of_device(result, device, say("the typical step, phase by phase"))
-    return Chart("typical", title_, caption, bars(rows, 0, end))
+    title = named(device, say("the typical step, phase by phase"), several)
+    return Chart("typical", title, caption, bars(rows, 0, end))
 
 
 # -- How many of the cores are in use over time, one panel for each kind of them.
@@ -351,13 +337,11 @@ def typical_step(result: Result, where: Whereabouts) -> Chart | None:
 _CORES_CHART_HEIGHT: Final = 100
 
 
-def cores_over_time(result: Result, where: Whereabouts) -> Chart | None:
-    """Draw the share of cores in use, slice by slice of the window."""
-    device = chosen(result)
-    use = device.cores.over_time if device else None
-    if device is None or use is None:
+def _cores_over_time(device: Device, several: bool) -> Chart | None:
+    """Draw the share of cores in use, slice by slice of the window: a line of steps, and what is below it."""
+    cores, use = device.cores, device.cores.over_time
+    if use is None:
         return None
-    cores = device.cores
     found = (
         ("cube", say("cube cores"), use.cube, cores.cube),
         ("vector", say("vector cores"), use.vector, cores.vector),
@@ -365,34 +349,26 @@ def cores_over_time(result: Result, where: Whereabouts) -> Chart | None:
     sides = [(name, words, side, sums) for name, words, side, sums in found if side is not None and side.slices]
     if not sides:
         return None
-    slices = len(sides[0][2].slices)
     caption = chain(
         say_n("mean share of cores in use, in {n} slice of the time", "mean share of cores in use, in {n} equal "
-              "slices of the time", slices),
+              "slices of the time", len(sides[0][2].slices)),
         *(say("{side}: {used} of the window", side=words, used=share(sums.occupancy_span if sums else None))
           for _, words, _, sums in sides),
     )  # fmt: skip
-    panels = [_panel(device, name, words, side) for name, words, side, _ in sides]
-    title_ = of_device(result, device, say("cores in use over time"))
-    return Chart("cores", title_, caption, element("div", *panels), wide=True)
-
-
-def _panel(device: Device, name: str, words: Message, side: CoreTime) -> Markup:
-    most = max(side.slices)
-    said = plain(say("{side} in use over time: {least} to {most}", side=words, least=share(min(side.slices)),
-                     most=share(most)))  # fmt: skip
-    picture = stretched(_CORES_CHART_HEIGHT, *_steps(side.slices, name), class_="curve", said=said)
-    heading = say_n("{side} ({n} core)", "{side} ({n} cores)", side.cores, side=words)
-    axes = _axes(picture, "100 %", "0 %", "0", plain(ns(device.window.span_ns)))
-    return element("div", element("p", plain(heading), class_="panel-name"), axes)
-
-
-def _steps(slices: Sequence[float], name: str) -> list[Markup]:
-    """Return the line of a share over time as steps, and what is below it."""
-    width = WIDTH / len(slices)
-    heights = [rounded(_CORES_CHART_HEIGHT * (1 - min(max(part, 0.0), 1.0))) for part in slices]
-    line = " ".join(f"V {y} H {rounded(width * (i + 1))}" for i, y in enumerate(heights))
-    return [
-        element("path", d=f"M 0 {_CORES_CHART_HEIGHT} {line} V {_CORES_CHART_HEIGHT} Z", class_=f"area c-{name}"),
-        element("path", d=f"M 0 {heights[0]} {line}", class_=f"line c-{name}"),
-    ]
+    high, panels = _CORES_CHART_HEIGHT, []
+    for name, words, side, _ in sides:
+        said = plain(say("{side} in use over time: {least} to {most}", side=words, least=share(min(side.slices)),
+                         most=share(max(side.slices))))  # fmt: skip
+        width = WIDTH / len(side.slices)
+        heights = [rounded(high * (1 - min(max(part, 0.0), 1.0))) for part in side.slices]
+        line = " ".join(f"V {y} H {rounded(width * (i + 1))}" for i, y in enumerate(heights))
+        drawn = [
+            element("path", d=f"M 0 {high} {line} V {high} Z", class_=f"area c-{name}"),
+            element("path", d=f"M 0 {heights[0]} {line}", class_=f"line c-{name}"),
+        ]
+        picture = stretched(high, *drawn, class_="curve", said=said)
+        heading = say_n("{side} ({n} core)", "{side} ({n} cores)", side.cores, side=words)
+        axes = _axes(picture, "100 %", "0 %", "0", plain(ns(device.window.span_ns)))
+        panels.append(element("div", element("p", plain(heading), class_="panel-name"), axes))
+    title = named(device, say("cores in use over time"), several)
+    return Chart("cores", title, caption, element("div", *panels), wide=True)

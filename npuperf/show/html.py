@@ -6,7 +6,6 @@ policy that stands before everything else allows one style sheet and one script,
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import json
@@ -15,28 +14,27 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
+from msgspec.structs import asdict
 
 from npuperf.base import __version__
 from npuperf.base.escape import for_screen, visible, without_halves
 from npuperf.base.files import read_input
 from npuperf.base.messages import Message, Quantity, Series, say
 from npuperf.model.document import Document
-from npuperf.model.picture import COLOURS, Exact, Lane, LaneSlices, Picture
+from npuperf.model.labels import I64
+from npuperf.model.picture import COLOURS, Lane, Picture
 from npuperf.model.result import Result
 from npuperf.show.charts import charts_of
 from npuperf.show.formats import View
 from npuperf.show.language import spoken, text
 from npuperf.show.result_sheet import result_sheet
-from npuperf.show.sheet import Grid, Sheet, Whereabouts, grid_of, plain_sheet, short_list
+from npuperf.show.sheet import Whereabouts, grid_of, plain_sheet, short_list
 from npuperf.show.svg import WITH_LAUNCHES
-
-if TYPE_CHECKING:
-    from numpy import int64
-    from numpy.typing import NDArray
 
 # -- What a page draws, as little text: JSON, compressed, in base64, which the page's script takes apart again.
 #
@@ -60,7 +58,50 @@ def pack_pictures(pictures: Sequence[Picture]) -> list[Json]:
     kind, name, start and end.
     """
     first = min((one.origin_ns + one.offset_ns for one in pictures), default=0)
-    return [_picture(one, one.origin_ns + one.offset_ns - first) for one in pictures]
+    return [
+        {
+            "rank": picture.rank,
+            "device": picture.device,
+            "source": shown_name(picture.source),
+            "why": visible(text(picture.why)) if picture.why else None,
+            "span": picture.span_ns,
+            "at": picture.origin_ns + picture.offset_ns - first,
+            "colours": list(COLOURS),
+            "names": [shown_name(name) for name in picture.names],
+            "lanes": [_lane(lane) for lane in picture.lanes],
+            "exact": [{**asdict(stretch), "why": visible(text(stretch.why))} for stretch in picture.exact],
+            "places": sorted((kind, shown_name(name), *stretch) for (kind, name), stretch in picture.places.items()),
+        }
+        for picture in pictures
+    ]
+
+
+def _lane(lane: Lane) -> Json:
+    slices = lane.slices
+    columns: dict[str, Json] = {
+        "start": np.diff(slices.start, prepend=0).tolist(),
+        "length": (slices.end - slices.start).tolist(),
+        "depth": slices.depth.tolist() if slices.depth.any() else None,
+        "colour": slices.colour.tolist(),
+        "name": slices.name.tolist(),
+    }
+    columns |= {name: _known(getattr(slices, name)) for name in ("where", "cause")}
+    if (launched := slices.launch >= 0).any():  # a lag is less than nothing where the clocks disagree
+        lags = zip((slices.start - slices.launch).tolist(), launched.tolist(), strict=True)
+        columns["lag"] = [lag if known else None for lag, known in lags]
+    columns |= {name: _known(getattr(slices, name)) for name in ("cube", "vector")}
+    return {
+        "kind": lane.kind,
+        "title": visible(text(lane.title)),
+        "shares": {name: b64encode(share.tobytes()).decode("ascii") for name, share in lane.shares.items()},
+        "cut": list(lane.cut),
+        "slices": {name: column for name, column in columns.items() if column is not None},
+    }
+
+
+def _known(column: I64) -> Json:
+    """Return a column of numbers of which -1 says "unknown"; None where that is all it says."""
+    return column.tolist() if (column >= 0).any() else None
 
 
 def packed(data: Mapping[str, Json]) -> str:
@@ -69,83 +110,13 @@ def packed(data: Mapping[str, Json]) -> str:
     compressed = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=compressed, mtime=0) as file:
         file.write(written)
-    return base64.b64encode(compressed.getvalue()).decode("ascii")
+    return b64encode(compressed.getvalue()).decode("ascii")
 
 
 def shown_name(name: str) -> str:
     """Return a name of a profile as the page's scripts show it: in one line, all of it visible, and not too long."""
     cut = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     return str(without_halves(visible(cut)))
-
-
-def _picture(picture: Picture, at: int) -> Json:
-    places = sorted((kind, shown_name(name), *stretch) for (kind, name), stretch in picture.places.items())
-    return {
-        "rank": picture.rank,
-        "device": picture.device,
-        "source": shown_name(picture.source),
-        "why": visible(text(picture.why)) if picture.why else None,
-        "span": picture.span_ns,
-        "at": at,
-        "colours": list(COLOURS),
-        "names": [shown_name(name) for name in picture.names],
-        "lanes": [_lane(lane) for lane in picture.lanes],
-        "exact": [_exact(stretch) for stretch in picture.exact],
-        "places": places,
-    }
-
-
-def _lane(lane: Lane) -> Json:
-    return {
-        "kind": lane.kind,
-        "title": visible(text(lane.title)),
-        "shares": {name: base64.b64encode(share.tobytes()).decode("ascii") for name, share in lane.shares.items()},
-        "cut": list(lane.cut),
-        "slices": _slices(lane.slices),
-    }
-
-
-def _exact(stretch: Exact) -> Json:
-    why = visible(text(stretch.why))
-    return {
-        "start": stretch.start,
-        "end": stretch.end,
-        "step": stretch.step,
-        "why": why,
-        "cut": stretch.cut,
-        "typical": stretch.typical,
-    }
-
-
-def _slices(slices: LaneSlices) -> Json:
-    starts = slices.start.tolist()
-    steps = [now - before for now, before in zip(starts, [0, *starts], strict=False)]
-    columns: dict[str, Json] = {
-        "start": steps,
-        "length": (slices.end - slices.start).tolist(),
-        "depth": slices.depth.tolist() if slices.depth.any() else None,
-        "colour": slices.colour.tolist(),
-        "name": slices.name.tolist(),
-        "where": _known(slices.where),
-        "cause": _known(slices.cause),
-        "lag": _lags(slices),
-        "cube": _known(slices.cube),
-        "vector": _known(slices.vector),
-    }
-    return {name: column for name, column in columns.items() if column is not None}
-
-
-def _known(column: NDArray[int64]) -> Json:
-    """Return a column of numbers of which -1 says "unknown"; None where that is all it says."""
-    return column.tolist() if (column >= 0).any() else None
-
-
-def _lags(slices: LaneSlices) -> Json:
-    """Return how long after its launch each slice starts: less than nothing where the clocks disagree."""
-    if not (slices.launch >= 0).any():
-        return None
-    lags = zip((slices.start - slices.launch).tolist(), (slices.launch >= 0).tolist(), strict=True)
-    return [lag if known else None for lag, known in lags]
 
 
 # -- What the timeline's scripts say; in braces what they put in.
@@ -321,34 +292,30 @@ def render_html(document: Document, view: View) -> str:
         "old_pictures": pack_pictures(view.old_pictures),
         "matrices": [cast("Json", chart.matrix.packed()) for chart in drawn if chart.matrix is not None],
     }
-    style, script = _style(), _script()
+    places = None
     if isinstance(document, Result) and view.table is None:
         sheet, places = result_sheet(document, view, charts), Whereabouts(view.pictures, devices)
     else:
-        sheet, places = plain_sheet(document, view, charts), None
-    return template.render(
-        sheet=sheet,
-        grids=_grids(sheet, places),
-        words=PAGE_WORDS,
-        script_words=json.dumps({name: text(said) for name, said in SCRIPT_WORDS.items()}, ensure_ascii=False),
-        language=spoken(),
-        version=__version__,
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        data=Markup(packed(data)),
-        numbers={chart.id: number for number, chart in enumerate(drawn)},
-    )
-
-
-def _grids(sheet: Sheet, places: Whereabouts | None) -> dict[str, list[Grid]]:
-    """Return the tables of every block, as long as there is room."""
+        sheet = plain_sheet(document, view, charts)
     grids = {block.id: [grid_of(table, places) for table in block.tables] for block in sheet.blocks}
     for rows in _ROWS:
         grids = {block: [grid.cut_to(rows) for grid in several] for block, several in grids.items()}
         if sum(grid.size for several in grids.values() for grid in several) <= _ROOM:
             break
-    return grids
+    style, script, policy = _style_and_script()
+    return template.render(
+        sheet=sheet,
+        grids=grids,
+        words=PAGE_WORDS,
+        script_words=json.dumps({name: text(said) for name, said in SCRIPT_WORDS.items()}, ensure_ascii=False),
+        language=spoken(),
+        version=__version__,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(packed(data)),
+        numbers={chart.id: number for number, chart in enumerate(drawn)},
+    )
 
 
 @cache
@@ -371,36 +338,24 @@ def _shown(value: Any) -> Any:
 
 
 @cache
-def _style() -> str:
-    """Return the style sheet: all files, numbers at the right of their columns, and what paper has no room for."""
+def _style_and_script() -> tuple[str, str, str]:
+    """Return the style sheet, the script and the page's Content-Security-Policy: only these two are allowed.
+
+    The style sheet is all files, numbers at the right of their columns, and what paper has no room for; the script all
+    files one after the other, in a room of their own.
+    """
+    files = sorted(_HERE.iterdir(), key=lambda file: (file.name != _FIRST_STYLE, file.name == _LAST_SCRIPT, file.name))
+    styles, scripts = ("".join(read_input(file).decode("utf-8") for file in files if file.suffix == kind)
+                       for kind in (".css", ".js"))  # fmt: skip
     places = range(1, _MOST_COLUMNS + 1)
     numbers, minor = (",".join(f".{kind}{n} tr>:nth-child({n})" for n in places) for kind in "nm")
-    rules = (
-        f"{numbers}{{text-align:right;font-variant-numeric:tabular-nums}}\n@media print{{{minor}{{display:none}}}}\n"
-    )
-    return _joined("*.css") + rules
-
-
-@cache
-def _script() -> str:
-    """Return the script: all files one after the other, in a room of their own."""
-    return f'"use strict";\n(() => {{\n{_joined("*.js")}}})();\n'
-
-
-def _joined(pattern: str) -> str:
-    files = sorted(
-        _HERE.glob(pattern), key=lambda file: (file.name != _FIRST_STYLE, file.name == _LAST_SCRIPT, file.name)
-    )
-    return "".join(read_input(file).decode("utf-8") for file in files)
-
-
-def _policy(style: str, script: str) -> str:
-    """Return the page's Content-Security-Policy: nothing is allowed but this style and this script."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+    style = f"{styles}{numbers}{{text-align:right;font-variant-numeric:tabular-nums}}\n"
+    style += f"@media print{{{minor}{{display:none}}}}\n"
+    script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
+    hashes = (b64encode(sha256(one.encode("utf-8")).digest()).decode("ascii") for one in (script, style))
+    of_script, of_style = (f"'sha256-{one}'" for one in hashes)
+    policy = (
+        f"default-src 'none'; script-src {of_script}; style-src {of_style}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(content: str) -> str:
-    return f"sha256-{b64encode(sha256(content.encode('utf-8')).digest()).decode('ascii')}"
+    return style, script, policy

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from npuperf.base.messages import Message, chain, ns, say, say_n, share
-from npuperf.model.job_result import Cluster, ClusterGroup, Link
-from npuperf.model.result import Device, Partition, Result
+from npuperf.model.job_result import Cluster, ClusterGroup
+from npuperf.model.result import Partition, Result
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.job_text import (
     links_line,
@@ -21,7 +21,7 @@ from npuperf.show.job_text import (
     taking_line,
     waiting_line,
 )
-from npuperf.show.matrix import MOST_CELLS, MOST_COLUMNS, MOST_ROWS, Grouping, Matrix, grouped, layer, mean_of_known
+from npuperf.show.matrix import MOST_CELLS, MOST_COLUMNS, MOST_ROWS, Matrix, grouped, layer, mean_of_known
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
 from npuperf.show.words import device_name
@@ -29,10 +29,9 @@ from npuperf.show.words import device_name
 _ROOTS, _STAGES, _KINDS = 12, 32, 15
 
 
-def roots(result: Result, where: Whereabouts) -> Chart | None:
+def roots(cluster: Cluster) -> Chart | None:
     """Draw the root causes of waiting, by how much of all waiting each explains."""
-    cluster = result.cluster
-    if cluster is None or not cluster.roots:
+    if not cluster.roots:
         return None
     shown = roots_by_gain(cluster)[:_ROOTS]
     rows = [
@@ -50,10 +49,9 @@ def roots(result: Result, where: Whereabouts) -> Chart | None:
     return Chart("roots", say("why ranks wait for each other"), caption, body, wide=True)
 
 
-def stages(result: Result, where: Whereabouts) -> Chart | None:
+def stages(cluster: Cluster) -> Chart | None:
     """Draw what every stage of the pipeline computes in a step, and how long it waits for the others."""
-    cluster = result.cluster
-    if cluster is None or not cluster.stages:
+    if not cluster.stages:
         return None
     steps = max(cluster.steps, 1)
     shown = cluster.stages[:_STAGES]
@@ -78,11 +76,8 @@ def stages(result: Result, where: Whereabouts) -> Chart | None:
     return Chart("stages", say("stages of the pipeline, per step"), caption, body)
 
 
-def groups(result: Result, where: Whereabouts) -> Chart | None:
+def groups(cluster: Cluster) -> Chart | None:
     """Draw transfer and waiting by the kind of process group."""
-    cluster = result.cluster
-    if cluster is None:
-        return None
     kinds: dict[str | None, list[ClusterGroup]] = {}
     for group in cluster.groups:
         kinds.setdefault(group.kind, []).append(group)
@@ -124,23 +119,23 @@ _WAITING: Final = 128
 _PLACES: Final = 1500
 
 
-def _waited(partition: Partition) -> int | None:
-    """Return how long a step waits for other ranks, at least; None where that is told of no communication in it."""
-    told = partition.comm_wait_ns + partition.comm_transfer_ns
-    return None if partition.comm_unknown_ns and not told else partition.comm_wait_ns
-
-
-#: What is shown of every rank in every step.
+#: What is shown of every rank in every step; no waiting where that is told of no communication in it.
 _MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int | None]], ...]] = (
     (say("step time"), lambda p: p.span_ns),
-    (say("waiting for other ranks"), _waited),
+    (
+        say("waiting for other ranks"),
+        lambda p: None if p.comm_unknown_ns and not p.comm_wait_ns + p.comm_transfer_ns else p.comm_wait_ns,
+    ),
     (say("waiting for the host"), lambda p: p.host_wait_ns),
     (say("compute"), lambda p: p.compute_ns),
 )
 
 
 def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
-    """Show every rank's steps: how long they take, what they wait for, what they compute."""
+    """Show every rank's steps: how long they take, what they wait for, what they compute.
+
+    Of groups of steps the mean is shown, of groups of ranks the greatest.
+    """
     devices = sorted((d for d in result.devices if d.whole_steps), key=lambda d: (d.rank is None, d.rank, d.device))
     if len(devices) < 2:
         return None
@@ -155,10 +150,21 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
         [plain(say("{what} {name}", what=word, name=label)) for label in labels]
         for word, labels in ((row_word, row_labels), (column_word, column_labels))
     )
-    layers = (
-        layer(words, "ns", _measured(devices, numbers, rows, columns, get), in_rows, in_columns)
-        for words, get in _MEASURES
-    )
+    layers = []
+    for words, get in _MEASURES:
+        lines: list[list[float | None]] = []
+        for device in devices:
+            there = {step.step: get(step.partition) for step in device.whole_steps}
+            known = [there.get(n) for n in numbers]
+            lines.append([mean_of_known(known[low:high]) for low, high in columns.bounds])
+        values = [
+            [
+                max((one for one in column if one is not None), default=None)
+                for column in zip(*lines[low:high], strict=True)
+            ]
+            for low, high in rows.bounds
+        ]
+        layers.append(layer(words, "ns", values, in_rows, in_columns))
     found = tuple(one for one in layers if one is not None)
     if not found:
         return None
@@ -187,31 +193,11 @@ def ranks_by_step(result: Result, where: Whereabouts) -> Chart | None:
     return Chart("ranks", title, caption, matrix=matrix, wide=True)
 
 
-def _measured(
-    devices: Sequence[Device],
-    numbers: Sequence[int],
-    rows: Grouping,
-    columns: Grouping,
-    get: Callable[[Partition], int | None],
-) -> list[list[float | None]]:
-    """Return what is measured: of groups of steps the mean, of groups of ranks the greatest."""
-    lines: list[list[float | None]] = []
-    for device in devices:
-        there = {step.step: get(step.partition) for step in device.whole_steps}
-        found = [there.get(n) for n in numbers]
-        lines.append([mean_of_known(found[low:high]) for low, high in columns.bounds])
-    groups = (zip(*lines[low:high], strict=True) for low, high in rows.bounds)
-    return [[max((one for one in column if one is not None), default=None) for column in group] for group in groups]
-
-
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-def links(result: Result, where: Whereabouts) -> Chart | None:
+def links(cluster: Cluster) -> Chart | None:
     """Show how fast data goes from rank to rank, by transport; slow links have a frame."""
-    cluster = result.cluster
-    if cluster is None:
-        return None
     known = [link for link in cluster.links if link.time_ns > 0]
     ends = sorted({rank for link in known for rank in link.ranks})
     if len(ends) < 2 or len(ends) > MOST_ROWS:
@@ -219,13 +205,18 @@ def links(result: Result, where: Whereabouts) -> Chart | None:
     place = {rank: i for i, rank in enumerate(ends)}
     labels = tuple(str(rank) for rank in ends)
     said = [plain(say("rank {rank}", rank=rank)) for rank in ends]
-    transports = dict.fromkeys(link.transport for link in known)
-    layers = [
-        layer(
-            say("{transport}", transport=t), "gb_s", _rates([x for x in known if x.transport == t], place), said, said
-        )
-        for t in transports
-    ]
+    layers = []
+    for transport in dict.fromkeys(link.transport for link in known):
+        sums: dict[tuple[int, int], tuple[int, int]] = {}  # of every pair all bytes, and all the time
+        for link in known:
+            if link.transport == transport:
+                one, other = sorted(place[rank] for rank in link.ranks)
+                size, time = sums.get((one, other), (0, 0))
+                sums[one, other] = size + link.bytes, time + link.time_ns
+        rates: list[list[float | None]] = [[None] * len(ends) for _ in ends]
+        for (one, other), (size, time) in sums.items():
+            rates[one][other] = rates[other][one] = size / time  # the same in both directions
+        layers.append(layer(say("{transport}", transport=transport), "gb_s", rates, said, said))
     slow = slow_links(cluster)
     marked = {place[one] * len(ends) + place[other] for x in slow for one, other in (x.ranks, x.ranks[::-1])
               if one in place and other in place}  # fmt: skip
@@ -246,28 +237,20 @@ def links(result: Result, where: Whereabouts) -> Chart | None:
     return Chart("links", title, caption, matrix=matrix, wide=len(ends) > _NARROW)
 
 
-def _rates(links: Sequence[Link], place: dict[int, int]) -> list[list[float | None]]:
-    """Return the mean speed of every pair: all bytes in all the time. A pair is the same in both directions."""
-    sums: dict[tuple[int, int], tuple[int, int]] = {}
-    for link in links:
-        one, other = sorted(place[rank] for rank in link.ranks)
-        size, time = sums.get((one, other), (0, 0))
-        sums[one, other] = size + link.bytes, time + link.time_ns
-    values: list[list[float | None]] = [[None] * len(place) for _ in place]
-    for (one, other), (size, time) in sums.items():
-        values[one][other] = values[other][one] = size / time
-    return values
-
-
 # --- who waits for whom -----------------------------------------------------------------------------------------------
 
 
-def who_waits(result: Result, where: Whereabouts) -> Chart | None:
+def who_waits(cluster: Cluster) -> Chart | None:
     """Show how long every rank waits for the one that comes last, in the costliest operations."""
-    cluster = result.cluster
-    if cluster is None:
-        return None
-    sums, unknown = _waits(cluster)
+    sums: dict[tuple[int, int], int] = {}
+    unknown = 0  # operations of which it is not known who comes last
+    for operation in cluster.collectives:
+        if operation.last is None:
+            unknown += 1
+            continue
+        for rank, wait in zip(operation.ranks, operation.wait_ns, strict=False):
+            if wait > 0 and rank != operation.last:
+                sums[rank, operation.last] = sums.get((rank, operation.last), 0) + wait
     if not sums:
         return None
     waiting, last = (sorted({pair[i] for pair in sums}) for i in (0, 1))
@@ -300,17 +283,3 @@ def who_waits(result: Result, where: Whereabouts) -> Chart | None:
         if unknown else None,
     )  # fmt: skip
     return Chart("who-waits", say("who waits for whom"), caption, matrix=matrix)
-
-
-def _waits(cluster: Cluster) -> tuple[dict[tuple[int, int], int], int]:
-    """Return how long ranks wait for the last one, and of how many operations it is not known which that is."""
-    sums: dict[tuple[int, int], int] = {}
-    unknown = 0
-    for operation in cluster.collectives:
-        if operation.last is None:
-            unknown += 1
-            continue
-        for rank, wait in zip(operation.ranks, operation.wait_ns, strict=False):
-            if wait > 0 and rank != operation.last:
-                sums[rank, operation.last] = sums.get((rank, operation.last), 0) + wait
-    return sums, unknown

@@ -14,11 +14,9 @@ from markupsafe import Markup, escape
 
 from npuperf.base.escape import for_screen
 from npuperf.base.messages import Message, Parameter, ns, say, share
-from npuperf.model.result import Device, Partition, Result
-from npuperf.show.job_text import outliers_first, roots_by_gain
+from npuperf.model.result import Device, Partition
 from npuperf.show.language import text
 from npuperf.show.matrix import Matrix
-from npuperf.show.words import named
 
 #: Pictures without text are drawn on so many units and stretched to the width that there is.
 WIDTH: Final = 1000
@@ -54,11 +52,6 @@ def rounded(value: float) -> str:
     return f"{round(value, 2):.2f}".rstrip("0").rstrip(".")
 
 
-def title(said: str) -> Markup:
-    """Return what is shown when the pointer rests on an element."""
-    return element("title", said)
-
-
 def rect(x: float, y: float, width: float, height: float, class_: str, *inside: Markup, go: str = "") -> Markup:
     """Return a rectangle; ``go``: where in the timeline it leads."""
     return element("rect", *inside, x=x, y=y, width=width, height=height, class_=class_, data_go=go or None)
@@ -71,7 +64,7 @@ def stretched(height: int, *children: Markup, class_: str, said: str | None = No
     """
     return element(
         "svg",
-        *([title(said)] if said else []),
+        *([element("title", said)] if said else []),
         *children,
         viewBox=f"0 0 {WIDTH} {height}",
         preserveAspectRatio="none",
@@ -162,23 +155,6 @@ def words_of_part(device: Device, field: str, words: Message) -> Message:
     return words
 
 
-def chosen(result: Result) -> Device | None:
-    """Return the device to be drawn: the only one, or the one to look at first: of the first cause of waiting."""
-    cluster, devices = result.cluster, result.devices
-    if not devices:
-        return None
-    if cluster is None or not cluster.ranks:
-        return devices[0]
-    causes = (r.ranks[0] for r in roots_by_gain(cluster) if r.kind in ("rank", "stage", "link", "group") and r.ranks)
-    rank = next(causes, outliers_first(cluster)[0].rank)
-    return next((d for d in devices if d.rank == rank), devices[0])
-
-
-def of_device(result: Result, device: Device, title: Message) -> Message:
-    """Put the device before a chart's title, where there are several."""
-    return named(device, title, len(result.devices) > 1)
-
-
 def plain(message: Parameter) -> str:
     """Return a message as a line of the page, in the current language."""
     return for_screen(text(message))
@@ -224,36 +200,34 @@ class BarRow:
     strong: bool = False
 
 
-def bars(rows: Sequence[BarRow], low: float, high: float, *, many: bool = False) -> Markup:
+def bars(rows: Iterable[BarRow], low: float, high: float, *, many: bool = False) -> Markup:
     """Return rows on one scale; between a ``low`` below nothing and ``high`` there is a line at nothing.
 
     ``many``: in columns, where there is room for several.
     """
-    return element("ul", *(_row(row, low, high) for row in rows), class_="bars many" if many else "bars")
-
-
-def _row(row: BarRow, low: float, high: float) -> Markup:
-    called = plain(row.name)
-    said = element("button", called, type="button", class_="bar-go", data_go=row.go) if row.go else called
-    drawn = [part for piece in row.pieces for part in _piece(piece, low, high)] if high > low else []
-    if low < 0 < high:
-        drawn.append(element("path", d=f"M {WIDTH * -low / (high - low):.2f} 0 V {_HEIGHT}", class_="zero"))
-    note = plain(row.note) if row.note else ""
-    return element(
-        "li",
-        element("span", said, class_="bar-name", title=called if len(called) > _LONG else None),
-        " ",  # seen where styles are taken away, and in what is copied
-        element("span", plain(row.value), class_="bar-value"),
-        stretched(_HEIGHT, *drawn, class_="bar"),
-        *([" ", element("span", note, class_="bar-note")] if note else []),
-        class_="strong" if row.strong else None,
-    )
+    items = []
+    for row in rows:
+        called = plain(row.name)
+        said = element("button", called, type="button", class_="bar-go", data_go=row.go) if row.go else called
+        drawn = [part for piece in row.pieces for part in _piece(piece, low, high)] if high > low else []
+        if low < 0 < high:
+            drawn.append(element("path", d=f"M {WIDTH * -low / (high - low):.2f} 0 V {_HEIGHT}", class_="zero"))
+        inside = [
+            element("span", said, class_="bar-name", title=called if len(called) > _LONG else None),
+            " ",  # seen where styles are taken away, and in what is copied
+            element("span", plain(row.value), class_="bar-value"),
+            stretched(_HEIGHT, *drawn, class_="bar"),
+        ]
+        if row.note and (note := plain(row.note)):
+            inside += [" ", element("span", note, class_="bar-note")]
+        items.append(element("li", *inside, class_="strong" if row.strong else None))
+    return element("ul", *items, class_="bars many" if many else "bars")
 
 
 def _piece(piece: Piece, low: float, high: float) -> Iterator[Markup]:
     left, right = sorted(WIDTH * (min(max(end, low), high) - low) / (high - low) for end in (piece.low, piece.high))
     top, height = _SPANS[piece.part]
-    inside = [title(plain(piece.said))] if piece.said else []
+    inside = [element("title", plain(piece.said))] if piece.said else []
     if piece.look == "whisker":
         middle = top + height / 2
         ends = " ".join(f"M {at:.2f} {top} V {top + height}" for at in (left, right))
@@ -293,13 +267,13 @@ class Slab:
 def icicle(root: Slab, said: str) -> Markup:
     """Return the picture of a time split in parts; ``said``: what it shows, for those who do not see it."""
     height = _ROW * _depth(root)
-    drawn = [
-        element(
-            "svg", title(said), *_blocks(root, root.ns, 0.0, float(width), 0, 0), viewBox=f"0 0 {width} {height}",
-            class_=f"icicle {class_}", role="img", aria_label=said, focusable="false",
-        )
-        for class_, width in _DRAWN
-    ]  # fmt: skip
+    drawn = []
+    for class_, width in _DRAWN:
+        blocks = _blocks(root, root.ns, 0.0, float(width), 0, 0)
+        drawn.append(element(
+            "svg", element("title", said), *blocks, viewBox=f"0 0 {width} {height}", class_=f"icicle {class_}",
+            role="img", aria_label=said, focusable="false",
+        ))  # fmt: skip
     return element("div", *drawn)
 
 
@@ -313,7 +287,7 @@ def _blocks(slab: Slab, total: int, left: float, width: float, depth: int, tint:
         return
     part, room = share(slab.ns / total), width - 2 * _PAD
     said = text(say("{name}: {time} ({share})", name=slab.name, time=ns(slab.ns), share=part))
-    inside = [title(said), rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")]
+    inside = [element("title", said), rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")]
     whole = slab.name if depth == 0 else f"{slab.name} {part}"
     if label := whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE):
         base = depth * _ROW + _ROW / 2 + _SIZE / 3
