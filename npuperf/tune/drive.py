@@ -303,23 +303,22 @@ def _run(
     Returns how the last one ended that was run, and why there is nothing to give to AOE, if that is so.
     """
     folder, ran = plan.folder, RanProgram(None, 0.0)
-    for number in range(first, len(plan.programs)):
-        program, last = plan.programs[number], number == len(plan.programs) - 1
-        if limits.signal is not None and child is None:
-            return RanProgram(None, 0.0, stopped=limits.signal), None
+    for number, program in enumerate(plan.programs[first:], first):
+        last = number == len(plan.programs) - 1
         if child is not None:
             tell(say("process {pid} of that run is still running: waiting for it", pid=child.pid))
-            ran, child = supervise.wait_for(child, folder, limits, progress), None
+        elif limits.signal is not None:
+            return RanProgram(None, 0.0, stopped=limits.signal), None
         else:
             if not last:  # what an earlier attempt dumped may be half of it
                 shutil.rmtree(folder / "dump", ignore_errors=True)
             tell(say("{title}: {command}", title=program.title, command=program.shown()))
             note(folder, step=number, program=None)
-            ran = supervise.run_program(program, environment, folder, limits, progress)
-        if not last and ran.stopped is None and (ran.failed or not dumped(folder / "dump")):
-            return ran, _why_no_dump(ran, folder)
+        ran, child = supervise.run_program(child or program, environment, folder, limits, progress), None
         if ran.stopped is not None:
             break
+        if not last and (ran.timed_out or ran.returncode or not dumped(folder / "dump")):
+            return ran, _why_no_dump(ran, folder)
     return ran, None
 
 

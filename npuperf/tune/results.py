@@ -248,12 +248,12 @@ class Report:
     warnings: list[Message] = field(default_factory=list)
 
 
-def without_section(reports: Sequence[Report], asked: Mode | None) -> None:
+def without_section(reports: Sequence[Report], asked: str | None) -> None:
     """Judge the reports without a section of results: operators had nothing to tune, subgraphs failed (the guide).
 
     ``asked``: what was to be tuned, None where only the other reports of the run can tell.
     """
-    known: set[Mode | None] = {mode for report in reports for mode in report.modes} or {asked}
+    known: set[str | None] = {mode for report in reports for mode in report.modes} or {asked}
     for report in reports:
         if report.modes:
             continue
@@ -478,11 +478,6 @@ def result_files(path: Path) -> list[Path]:
     return of_one_process(newest_run(found))
 
 
-def count_results(path: Path) -> int:
-    """Return how many result files lie at or below a path."""
-    return sum(1 for _ in path.rglob(PATTERN)) if path.is_dir() else 1
-
-
 def newest_run(files: Iterable[Path]) -> list[Path]:
     """Return those files that one process wrote: the one with the newest of them."""
     runs: dict[str, list[Path]] = {}
@@ -521,7 +516,7 @@ def of_one_process(files: Sequence[Path]) -> list[Path]:
     return kept
 
 
-def read_results(files: Sequence[Path], asked: Mode | None = None) -> Tuning:
+def read_results(files: Sequence[Path], asked: str | None = None) -> Tuning:
     """Read the files of one run into one document; ``asked``: what it was to tune, where that is known.
 
     Raises InputError when none of them can be read.

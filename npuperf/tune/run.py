@@ -19,7 +19,7 @@ from npuperf.record.plan import Tell
 from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
-from npuperf.tune.results import PATTERN, compare_tunings, count_results, read_results, result_files
+from npuperf.tune.results import PATTERN, compare_tunings, read_results, result_files
 from npuperf.tune.savings import Usage, read_profiled, verify, with_savings
 from npuperf.tune.state import (  # fmt: skip
     is_ours,
@@ -122,7 +122,8 @@ def _results_of(path: Path) -> Tuning:
     if found is not None:
         return found
     files = result_files(path)
-    found, others = read_results(files), count_results(path) - len(files)
+    found = read_results(files)
+    others = sum(1 for _ in path.rglob(PATTERN)) - len(files) if path.is_dir() else 0
     if others <= 0:
         return found
     left = say_n("{n} other result file there is of an earlier run, and was not read",

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,9 +19,10 @@ from npuperf.base.notes import read_note, read_struct
 from npuperf.base.process import Detached, carriers
 from npuperf.record.folder import RunFolder
 from npuperf.record.manifest import Manifest, read
-from npuperf.tune.request import JobMode, TuningJob
+from npuperf.tune.request import TuningJob
 
 STATE: Final = "state.json"
+_STARTS: Final = say("npuperf tune --mode op starts one")
 
 
 class NotedProgram(msgspec.Struct, frozen=True):
@@ -55,11 +56,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def tuned(self) -> bool:
         """Tell whether it got as far as tuning: the programs before the last one only dump operators."""
         return self.step >= len(self.programs) - 1
-
-    @property
-    def job_mode(self) -> JobMode | None:
-        """What kind of tuning it is, None where it does not say."""
-        return next((mode for mode in get_args(JobMode) if mode == self.mode), None)
 
 
 def is_run(folder: Path) -> bool:
@@ -109,9 +105,6 @@ def last_run(run: Path, wanted: Callable[[Path], bool] = lambda folder: True) ->
     if not folders:
         raise InputError(say("{folder}: no tuning run there", folder=str(run / "tune")), hint=_STARTS)
     return next((folder for folder in reversed(folders) if wanted(folder)), folders[-1])
-
-
-_STARTS: Final = say("npuperf tune --mode op starts one")
 
 
 def _runs(run: Path) -> list[Path]:

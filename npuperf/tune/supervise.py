@@ -43,11 +43,6 @@ class RanProgram:
     timed_out: bool = False
     stopped: int | None = None
 
-    @property
-    def failed(self) -> bool:
-        """Tell whether it is known to have failed."""
-        return self.timed_out or self.stopped is not None or bool(self.returncode)
-
 
 @dataclass(slots=True)
 class Limits:
@@ -81,44 +76,37 @@ def heeding() -> Iterator[Limits]:
 
 
 def run_program(
-    program: TuningProgram, environment: Mapping[str, str], folder: Path, limits: Limits, progress: Tell
+    program: TuningProgram | Detached, environment: Mapping[str, str], folder: Path, limits: Limits, progress: Tell
 ) -> RanProgram:
-    """Run one program to its end, or until a limit is met. Raises InputError if it cannot start."""
+    """Run one program to its end, or until a limit is met. Raises InputError if it cannot start.
+
+    One that an earlier npuperf started is waited for; its exit status is not known.
+    """
     began, log, code = time.monotonic(), folder / LOG, None
     try:
-        with log.open("a", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(f"{_BEGINS}{program.shown()}\n")
-    except OSError as error:
-        raise InputError(say("{path}: cannot be written: {why}", path=str(log), why=error.strerror)) from error
-    marked = {**environment, **program.added, MARK: str(folder)}
-    try:
+        if isinstance(program, Detached):
+            _wait(lambda: not program.alive(), limits, folder, progress)
+            return RanProgram(None, time.monotonic() - began)
+        try:
+            with log.open("a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{_BEGINS}{program.shown()}\n")
+        except OSError as error:
+            raise InputError(say("{path}: cannot be written: {why}", path=str(log), why=error.strerror)) from error
+        marked = {**environment, **program.added, MARK: str(folder)}
         with run_logged(program.argv, marked, program.folder, log) as (child, ended):
             with contextlib.suppress(InputError):  # a full disk: the program is known by its mark, too
                 note(folder, program=child)
             _wait(lambda: ended() is not None, limits, folder, progress)
             code = ended()
     except _LimitMet:
+        if isinstance(program, Detached):
+            program.end()
         end_all(started_for(folder))
-        return _ended_early(limits, began)
+        seconds = time.monotonic() - began
+        return RanProgram(None, seconds, timed_out=limits.signal is None, stopped=limits.signal)
     if code is not None and code < 0:
         end_all(started_for(folder))  # it was killed, and could not end what it had started
     return RanProgram(code, time.monotonic() - began)
-
-
-def wait_for(child: Detached, folder: Path, limits: Limits, progress: Tell) -> RanProgram:
-    """Wait for a program that an earlier npuperf started; its exit status is not known."""
-    began = time.monotonic()
-    try:
-        _wait(lambda: not child.alive(), limits, folder, progress)
-    except _LimitMet:
-        child.end()
-        end_all(started_for(folder))
-        return _ended_early(limits, began)
-    return RanProgram(None, time.monotonic() - began)
-
-
-def _ended_early(limits: Limits, began: float) -> RanProgram:
-    return RanProgram(None, time.monotonic() - began, timed_out=limits.signal is None, stopped=limits.signal)
 
 
 class _LimitMet(Exception):  # noqa: N818 - no error
@@ -179,7 +167,7 @@ def partial(folder: Path) -> Tuning | None:
     unread: list[Message] = []
     for of_process in _processes(folder):
         try:
-            read = read_results(of_process, read_state(folder).job_mode)
+            read = read_results(of_process, read_state(folder).mode)
         except InputError as error:
             unread.append(error.what)
             continue
