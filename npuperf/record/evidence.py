@@ -33,10 +33,7 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
 
     Returns what was found, and what was read where it is to be kept and can be analyzed.
     """
-    recording: Recording | None = None
-    exported: tuple[Exported, ...] = ()
-    note: Message | None = None
-    proofs: tuple[Proof, ...] = ()
+    recording, exported, note, proofs = None, tuple[Exported, ...](), None, tuple[Proof, ...]()
     problem: Problem | None = None
     again = f"npuperf profile --export {for_shell(folder.shown)}"
     with terminable():
@@ -45,18 +42,18 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
             if job.progress is not None:
                 job.progress(say("reading the exported data"))
             try:
-                opened = open_recording(Path(folder.shown), keep=job.keep_recording)
+                recording = open_recording(Path(folder.shown), keep=job.keep_recording)
             except InputError as error:
                 proofs = (Proof(path=str(folder.raw), problem=error.what),)
             else:
-                recording, proofs = opened, prove(opened)
+                proofs = prove(recording)
         except KeyboardInterrupt:
             what = say("interrupted while exporting; the raw data is kept")
             problem = Problem(what=what, hint=say("{command}", command=again), exit_code=ExitCode.INTERRUPTED)
-            return Recorded(folder=folder.shown, exports=exported, problem=problem), None
         except NpuperfError as error:  # the program's own status is not lost for it
             problem = Problem(what=error.what, hint=error.hint, exit_code=error.exit_code)
-            return Recorded(folder=folder.shown, exports=exported, problem=problem), None
+    if problem is not None:
+        return Recorded(folder=folder.shown, exports=exported, problem=problem), None
     # What is wrong with an export: a folder without its files, or nothing to analyze in any.
     failed, holds = [e for e in exported if not e.done], any(p.holds for p in proofs)
     if failed:
@@ -73,7 +70,7 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
     elif proofs and not holds:
         nothing = say("{path}: contains no kernels: the device ran none while it was recorded", path=proofs[0].path)
         problem = Problem(what=proofs[0].problem or nothing)
-    doubts: list[Message] = []
+    doubts = [note] if note else []
     if problem is None:  # what cannot be read beside what can
         doubts += dict.fromkeys(doubt for p in proofs for doubt in p.doubts)
         doubts += [
@@ -93,7 +90,7 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
         data=(folder.shown,),
         exports=exported,
         proofs=proofs,
-        warnings=(*([note] if note else []), *doubts),
+        warnings=tuple(doubts),
         problem=problem,
     )
     return found, recording if job.keep_recording and problem is None else None
@@ -239,13 +236,7 @@ def why_nothing(
                 "-S, or into scripts that reset PYTHONPATH"
             ),
         )
-    return _without_window(max(processes, key=lambda p: p.step), processes, request, status)
-
-
-def _without_window(
-    p: ProcessStatus, processes: Sequence[ProcessStatus], request: ProfileRequest, status: int
-) -> Problem:
-    """Explain it by the process that came furthest."""
+    p = max(processes, key=lambda p: p.step)  # the one that came furthest
     left_out = [q for q in processes if q.state == "left out"]
     if p.problem:
         what = say("{process}: {problem}", process=p.name, problem=p.problem)
