@@ -43,10 +43,28 @@ def told():
     return json.loads(file.read_text())["state"]
 """
 TRAIN = MODEL + "for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 25):\n    step()\n"
+#: Every step waits for the device, so that no kernel runs late.
+WAITS = "class Waits(torch.optim.SGD):\n    def step(self): super().step(); torch.npu.synchronize()\n"
+SYNCHRONISED = MODEL.replace("optimizer = torch.optim.SGD", WAITS + "optimizer = Waits")
+#: It shows what it sees of itself.
+SEEN = f"""{SYNCHRONISED}
+import multiprocessing
+for i in range(25): step()
+print(sys.argv, __name__, __file__, os.getcwd(), multiprocessing.get_start_method(allow_none=True), sys.path[0])
+print(sys.stdin.read(), [p for p in sys.path if "npuperf" in p and "inject" in p])
+print(Waits.step.__code__.co_filename.replace(os.path.dirname(torch.__file__), ""), os._exit.__module__)
+print("to stderr", file=sys.stderr)
+"""
+SHOWN = 3  # lines of its output
 
-#: The same without an NPU, for a run in an environment with OFF, where torch does not load torch_npu.
+
+def on_the_cpu(source: str) -> str:
+    """The same without an NPU, for a run in an environment with OFF, where torch does not load torch_npu."""
+    return source.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
+
+
 OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-ON_THE_CPU = TRAIN.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
+ON_THE_CPU = on_the_cpu(TRAIN)
 
 
 @dataclass
@@ -76,19 +94,33 @@ class Run:
         with table.open(newline="") as file:
             return list(csv.DictReader(file))
 
+    @property
+    def steps(self) -> set[int]:
+        """The steps of which there is data: kernels, or a range in a trace of the CPU."""
+        found = set[int]()
+        for raw in self.raw:
+            if raw.is_dir():
+                found |= steps_of(self.kernels(raw))
+            else:
+                ranges = (e["name"].split("#") for e in json.loads(raw.read_text())["traceEvents"] if e["ph"] == "X")
+                found |= {int(name[1]) for name in ranges if name[0] == "ProfilerStep"}
+        return found
+
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "npuperf", "profile", *map(str, arguments)]
 
 
-def profile(environment: dict[str, str], folder: Path, *arguments: object, source: str = TRAIN, **extra: str) -> Run:
+def profile(
+    environment: dict[str, str], folder: Path, *arguments: object, source: str = TRAIN, stdin: str = "", **extra: str
+) -> Run:
     """Run ``npuperf profile ARGUMENTS`` in a folder that holds ``source`` as train.py."""
     (folder / "train.py").write_text(source)
     done = subprocess.run(
         command(*arguments),
         cwd=folder,
         env={**environment, **extra},
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=120,
@@ -97,7 +129,7 @@ def profile(environment: dict[str, str], folder: Path, *arguments: object, sourc
     if "terminate called without an active exception" in done.stderr and (folder / "result").exists():
         # One in some hundred runs of torch_npu over the stand-in ends like this, with npuperf or without.
         shutil.rmtree(folder / "result")
-        return profile(environment, folder, *arguments, source=source, **extra)
+        return profile(environment, folder, *arguments, source=source, stdin=stdin, **extra)
     return Run(done.returncode, done.stdout, done.stderr, folder / "result")
 
 
@@ -118,10 +150,9 @@ def run_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], 
 
 
 def analyzed(npu: dict[str, str], factory: pytest.TempPathFactory) -> Run:
-    """A default run that was analyzed, of a program that looks at itself at the end."""
-    places = "torch.optim.SGD.step.__code__.co_filename, os.path.dirname(torch.__file__), os._exit.__module__"
-    source = TRAIN + f"print({places}, sep='|')"
-    return run_once(factory, "analyzed", lambda folder: profile(npu, folder, "--analyze", "train.py", source=source))
+    """A default run that was analyzed."""
+    words = ("--analyze", "train.py", "--lr", "-o", "--")
+    return run_once(factory, "analyzed", lambda folder: profile(npu, folder, *words, source=SEEN, stdin="a line"))
 
 
 def copy_of(run: Run, folder: Path) -> Run:

@@ -11,13 +11,44 @@ from pathlib import Path
 
 import psutil
 import pytest
-from npu_runs import MODEL, OFF, ON_THE_CPU, TOLD, TRAIN, Run, analyzed, command, copy_of, profile, run_once, steps_of
+from conftest import run_cli
+from npu_runs import (
+    MODEL,
+    OFF,
+    ON_THE_CPU,
+    SHOWN,
+    TOLD,
+    TRAIN,
+    Run,
+    analyzed,
+    command,
+    copy_of,
+    on_the_cpu,
+    profile,
+    run_once,
+    steps_of,
+)
 
 
 @pytest.fixture(scope="module")
 def default(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that was exported and analyzed, to be read and copied only."""
     return analyzed(npu, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(npu: dict[str, str], default: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Raw data of that run, exported into another one; the stand-in's exporter obeys a limit of cores."""
+    limited = {"FAKE_CANN_CORE_LIMIT": "4,5"}
+    (source,) = default.raw
+
+    def make(folder: Path) -> Run:
+        before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")}
+        run = profile(npu, folder, "--export", source, **limited)
+        assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")} == before
+        return run
+
+    return run_once(tmp_path_factory, "elsewhere", make)
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +71,23 @@ AT_12 = MODEL + "for i in range(30):\n    step()\n    if i == 11: {what}\n"
 
 
 @pytest.mark.parametrize(
-    ("what", "code"),
+    ("what", "code", "off"),
     [
-        ("raise ValueError('boom')", 1),
-        ("sys.exit(7)", 7),
-        ("os._exit(9)", 9),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ("raise ValueError('boom')", 1, OFF),
+        ("sys.exit(7)", 7, {}),  # torch_npu's own handler at exit must come after ours
+        ("os._exit(9)", 9, OFF),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, OFF),
     ],
 )
-def test_a_program_that_ends_inside_the_window(npu: dict[str, str], tmp_path: Path, what: str, code: int) -> None:
+def test_a_program_that_ends_inside_the_window(
+    npu: dict[str, str], tmp_path: Path, what: str, code: int, off: dict[str, str]
+) -> None:
     """Its own exit status, and everything recorded until then."""
-    run = profile(npu, tmp_path, "train.py", source=AT_12.format(what=what))
+    source = AT_12.format(what=what)
+    run = profile(npu, tmp_path, "train.py", source=on_the_cpu(source) if off else source, **off)
     assert run.code == code
     assert run.recorded == [[11]]
-    assert 11 in steps_of(run.kernels())
+    assert 11 in run.steps
     assert "ended at step 12, during recording" in run.err
     assert f"exit status {code}" in run.err
 
@@ -70,23 +104,23 @@ SLOW = MODEL + "for i in range(2000):\n    step(); time.sleep(0.05)\n    print(i
 
 
 @pytest.mark.parametrize(
-    ("number", "to_group", "words"),
+    ("number", "to_group", "words", "off"),
     [
-        (signal.SIGINT, False, ["train.py"]),
-        (signal.SIGINT, True, ["train.py"]),
-        (signal.SIGTERM, False, ["train.py"]),
-        (signal.SIGTERM, False, ["--", "sh", "-c", f"sleep 300 & {sys.executable} train.py; echo after"]),
+        (signal.SIGINT, False, ["train.py"], {}),
+        (signal.SIGINT, True, ["train.py"], OFF),
+        (signal.SIGTERM, False, ["train.py"], OFF),
+        (signal.SIGTERM, False, ["--", "sh", "-c", f"sleep 300 & {sys.executable} train.py; echo after"], {}),
     ],
 )
 def test_signals_stop_recording_and_leave_no_orphan(
-    npu: dict[str, str], tmp_path: Path, number: int, to_group: bool, words: list[str]
+    npu: dict[str, str], tmp_path: Path, number: int, to_group: bool, words: list[str], off: dict[str, str]
 ) -> None:
-    (tmp_path / "train.py").write_text(SLOW)
+    (tmp_path / "train.py").write_text(on_the_cpu(SLOW) if off else SLOW)
     options = ["--wait", "2", "--warmup", "1", "--active", "1000"]
     with subprocess.Popen(
         command(*options, *words),
         cwd=tmp_path,
-        env=npu,
+        env={**npu, **off},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,7 +137,7 @@ def test_signals_stop_recording_and_leave_no_orphan(
         out, err = child.communicate(timeout=100)
     assert child.returncode == 128 + number, err
     run = Run(child.returncode, out, err, tmp_path / "result")
-    assert {4, 5, 6} <= steps_of(run.kernels()), err
+    assert {4, 5, 6} <= run.steps, err
     assert "during recording" in err and "after" not in out
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
@@ -155,25 +189,19 @@ def test_cann_that_is_not_sourced(npu: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_exporters_that_fail(npu: dict[str, str], unexported: Run, tmp_path: Path) -> None:
-    """torch_npu says 0 all the same; the missing file tells. The raw data stays, and another try succeeds."""
+    """torch_npu says 0 all the same; the missing file tells. The raw data stays, and another try succeeds.
+
+    Even where there is no driver, without which msprof does not start.
+    """
     copy_of(unexported, tmp_path)
-    at_once = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_RC="3")
-    afterwards = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_MODE="silent")
-    for run, words in ((at_once, "exit status 3"), (afterwards, "its exit status was 0")):
-        assert run.code == 5
-        assert "made no ASCEND_PROFILER_OUTPUT/kernel_details.csv" in run.err and words in run.err
-        assert run.manifest["stages"]["run"]["status"] == "done"
-    again = profile(npu, tmp_path, "--export", "result")
+    run = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_MODE="silent")
+    assert run.code == 5
+    assert "made no ASCEND_PROFILER_OUTPUT/kernel_details.csv" in run.err and "its exit status was 0" in run.err
+    assert run.manifest["stages"]["run"]["status"] == "done"
+    again = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_DRIVER="0")
     assert again.code == 0, again.err
+    assert "finds no driver" in again.err and "msprof.py is used instead" in again.err
     assert len(again.kernels()) > 10
-
-
-def test_no_driver(npu: dict[str, str], unexported: Run, tmp_path: Path) -> None:
-    copy_of(unexported, tmp_path)
-    run = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_DRIVER="0")
-    assert run.code == 0, run.err
-    assert "finds no driver" in run.err and "msprof.py is used instead" in run.err
-    assert len(run.kernels()) > 10
 
 
 def test_no_msprof(unexported: Run) -> None:
@@ -182,16 +210,25 @@ def test_no_msprof(unexported: Run) -> None:
     assert "msprof was not found (looked at PATH, " in unexported.err and "source " in unexported.err
 
 
-def test_export_of_data_collected_elsewhere(npu: dict[str, str], default: Run, tmp_path: Path) -> None:
+def test_export_of_data_collected_elsewhere(default: Run, elsewhere: Run) -> None:
     """The user's data is copied, not touched, even where it holds an export already."""
+    assert elsewhere.code == 0, elsewhere.err
     (source,) = default.raw
-    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")}
-    run = profile(npu, tmp_path, "--export", source)
-    assert run.code == 0, run.err
-    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")} == before
-    assert run.manifest["imported_from"] == str(source)
-    expected = default.kernels(source)
-    assert [r["Start Time(us)"] for r in run.kernels()] == [r["Start Time(us)"] for r in expected]
+    assert elsewhere.manifest["imported_from"] == str(source)
+    assert [r["Start Time(us)"] for r in elsewhere.kernels()] == [r["Start Time(us)"] for r in default.kernels()]
+
+
+def test_a_core_limit_is_verified_and_violated(elsewhere: Run) -> None:
+    """As limit_core_num would set it: the gate passes, and fails for a lower one."""
+    rows = elsewhere.kernels()
+    blocks = {int(row["Block Num"]) for row in rows}  # both spellings: test_expect
+    assert max(blocks) == 5
+
+    def gate(limit: str) -> int:
+        options = [f"--expect-cores={stream}={limit}" for stream in sorted({row["Stream ID"] for row in rows})]
+        return run_cli(["analyze", str(elsewhere.folder), *options]).returncode
+
+    assert (gate("4,5"), gate("4,4"), gate("3,5")) == (0, 1, 1)
 
 
 def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], default: Run, tmp_path: Path) -> None:
@@ -200,6 +237,7 @@ def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], de
     before = first.kernels()
     failed = profile(npu, tmp_path, "--export", "db", "--export", "result", FAKE_MSPROF_RC="3")
     assert failed.code == 5 and first.kernels() == before
+    assert "exit status 3" in failed.err, failed.err
     both = profile(npu, tmp_path, "--export", "db", "--export", "result")
     assert both.code == 0, both.err
     assert len(both.kernels()) == len(before)
@@ -208,7 +246,7 @@ def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], de
 
 def test_the_loop_goes_on_with_analyze(npu: dict[str, str], default: Run, tmp_path: Path) -> None:
     assert default.code == 0, default.err
-    assert default.out.splitlines()[3].split()[0] in ("HOST-BOUND", "COMPUTE-BOUND")  # after the program's own line
+    assert default.out.splitlines()[SHOWN + 2].split()[0] in ("HOST-BOUND", "COMPUTE-BOUND")
     assert (default.folder / "analysis" / "result.json").is_file()
     copy_of(default, tmp_path)
     again = profile(npu, tmp_path, "-o", "result", "train.py")
