@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from npuperf.base.messages import say
 from npuperf.base.units import short_names
-from npuperf.model.document import Gate
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.job_text import CLUSTER_TABLES
@@ -25,22 +24,6 @@ def _sides(result: Result) -> Iterator[Row]:
 
 def _types(phase: Phase) -> list[str]:
     return [kernel.type for kernel in phase.kernels]
-
-
-def _first_cause(phase: Phase) -> str | None:
-    return next((f"{blame.cause}: {blame.name}" for blame in phase.blame), None)
-
-
-def _means(_: object, pmu: Any) -> str:
-    return ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)
-
-
-def _gates(result: Result) -> Iterator[Row]:
-    return ((gate, over) for gate in result.gates for over in gate.over or (None,))
-
-
-def _runs(gate: Gate) -> str | None:
-    return f"{sum(gate.runs)}/{len(gate.runs)}" if gate.runs else None
 
 
 # fmt: off
@@ -108,7 +91,8 @@ TABLES: Final = (
         Column("elasticity_host", say("10 % less host"), "tenth", "verdict.elasticity.host", 2),
         Column("elasticity_compute", say("10 % less compute"), "tenth", "verdict.elasticity.compute", 2),
         Column("elasticity_communication", say("10 % less comm."), "tenth", "verdict.elasticity.communication", 2),
-        Column("blame", say("main cause of waiting"), get=lambda _, phase: _first_cause(phase)),
+        Column("blame", say("main cause of waiting"),
+               get=lambda _, p: next((f"{blame.cause}: {blame.name}" for blame in p.blame), None)),
         _CODE,
         Column(
             "kernels", say("longest types"), get=lambda _, p: ", ".join(_types(p)) or None, weight=2,
@@ -302,7 +286,8 @@ TABLES: Final = (
         Column("rule", say("what the units do"), "message", weight=0),
         Column("pattern", say("pattern"), "word", weight=3),
         Column("recorded", say("% of time with counters"), "share", weight=3),
-        Column("means", say("means over time"), get=_means, weight=2),
+        Column("means", say("means over time"), weight=2,
+               get=lambda _, pmu: ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)),
     ), topic="operators", go=lambda at, o, _: at.anywhere("operator", o.type, o.core)),
     Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
         *_WHO, _STEP,
@@ -313,7 +298,7 @@ TABLES: Final = (
         Column("free_diff_ns", say("idle and other"), "us"),
         Column("why", say("why"), "message"),
     ), topic="exporter"),
-    Table("gates", say("gates"), _gates, (
+    Table("gates", say("gates"), lambda result: ((g, over) for g in result.gates for over in g.over or (None,)), (
         Column("expr", say("gate"), weight=0),
         Column("status", say("status"), "word", weight=0),
         Column("value", say("found"), "plain"),
@@ -322,7 +307,8 @@ TABLES: Final = (
         Column("baseline", say("baseline"), "plain"),
         Column("least", say("differs by, min"), "plain", "interval.0"),
         Column("most", say("differs by, max"), "plain", "interval.1"),
-        Column("runs", say("failed in the last runs"), get=lambda gate, _: _runs(gate)),
+        Column("runs", say("failed in the last runs"),
+               get=lambda gate, _: f"{sum(gate.runs)}/{len(gate.runs)}" if gate.runs else None),
         Column("level", say("level"), "word", quiet=True),
         Column("reason", say("reason"), "message", lambda gate, _: gate.reason),
         Column("rank", say("rank"), "id", quiet=True),

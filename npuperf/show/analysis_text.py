@@ -41,19 +41,18 @@ def render_text(result: Result, view: View) -> str:
     if view.table is not None:
         return terminal.render_text(result, view)
     comparison = result.comparison
-    if comparison is not None and not view.full:
-        return print_all(_compared_screen(result, comparison, view), view)
-    report = _job(result, result.cluster, view) if result.cluster else print_all(_screen(result, view), view)
+    if comparison is not None and not view.full:  # and, shortened, what limits it whatever the other one was like
+        parts = [*_compared(result, comparison, view)]
+        itself = say("this run by itself (--full shows all of it)")
+        parts.append(section(itself, line(run_line(result)), _verdict(result)))
+        return print_all([*parts, *finding_lines(result, view, _PROBLEMS, brief=True), *footer(result, view, 0)], view)
+    if result.cluster:
+        report = _job(result, result.cluster, view)
+    else:
+        parts = [*_head(result, view), *_devices(result, view), *finding_lines(result, view)]
+        parts += _all_tables(result, view) if view.full else ()
+        report = print_all([*parts, *footer(result, view)], view)
     return report if comparison is None else f"{print_all(_compared(result, comparison, view), view)}\n{report}"
-
-
-def _screen(result: Result, view: View) -> Iterator[RenderableType]:
-    yield from _head(result, view)
-    yield from _devices(result, view)
-    yield from finding_lines(result, view)
-    if view.full:
-        yield from _all_tables(result, view)
-    yield from footer(result, view)
 
 
 def _job(result: Result, cluster: Cluster, view: View) -> str:
@@ -196,14 +195,6 @@ def _share_of_span(part: str) -> Callable[..., Cell]:
     return get
 
 
-def _us(ns: int) -> str:
-    return grouped(ns / NS_PER_US, 3)
-
-
-def _used(operator: Operator) -> float | None:
-    return max((u for u in (operator.occupancy_cube, operator.occupancy_vector) if u is not None), default=None)
-
-
 def _blocks(operator: Operator) -> str | None:
     blocks = operator.block_dim
     return None if blocks is None else "–".join(dict.fromkeys((str(blocks.min), str(blocks.max))))
@@ -230,9 +221,11 @@ _COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("total", say("ms"), "duration", "total_ns"),
     Column("share", say("%"), "share"),
     Column("blocks", say("blocks"), get=_blocks),
-    Column("used", say("used %"), "share", _used),
+    Column("used", say("used %"), "share",
+           lambda o: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
     Column("where", say("where"), get=lambda o: o.where or o.torch_op),
-    Column("spread", say("min–max us"), get=lambda o: f"{_us(o.min_ns)}–{_us(o.max_ns)}", weight=EXTRA),
+    Column("spread", say("min–max us"), weight=EXTRA,
+           get=lambda o: "–".join(grouped(end / NS_PER_US, 3) for end in (o.min_ns, o.max_ns))),
     Column("torch_op", say("torch operator"), weight=EXTRA),
 ).titled(say("operators, in % of operator time"))
 # fmt: on
@@ -266,14 +259,6 @@ _NARROW_FALLS: Final = compared.FALLS.only(
 _FEW_SHIFTS: Final = NAMED["shifts"].only(
     "what", "old", "new", Column("apart", say("differs by"), get=compared.interval), "verdict"
 )
-
-
-def _compared_screen(result: Result, comparison: Comparison, view: View) -> Iterator[RenderableType]:
-    """Show how a result compares, and, shortened, what limits it whatever the other one was like."""
-    yield from _compared(result, comparison, view)
-    yield section(say("this run by itself (--full shows all of it)"), line(run_line(result)), _verdict(result))
-    yield from finding_lines(result, view, _PROBLEMS, brief=True)
-    yield from footer(result, view, 0)
 
 
 def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[RenderableType]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import ms, short_name
-from npuperf.model.result import Basis, Blame, Bound, CoresOverTime, Dependency, Device, Result, Spread, SyncSite
+from npuperf.model.result import Basis, Blame, Bound, CoresOverTime, Dependency, Device, Result, Spread
 from npuperf.show import terminal
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
@@ -132,7 +132,13 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
     rows = [(cause,) for cause in sorted(causes, key=lambda c: -c.ns)]
     table = filled(_CAUSE_COLUMNS, rows, rows_of(view, _CAUSES))
     costly = [s for s in device.syncs if s.idle_ns >= WORTH * span]
-    syncs = [line(_sync(s), "yellow") for s in costly[: rows_of(view, _SYNCS)]]
+    syncs = []
+    for site in costly[: rows_of(view, _SYNCS)]:
+        where = say("from {where}", where=site.where) if site.where else None
+        call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
+        known = say("copy, direction not recorded") if site.kind == "copy" else WORDS[site.kind]
+        syncs.append(line(say("sync ({kind}): {call} ×{count}: the device was then idle for {idle}",
+                              kind=known, call=call, count=site.count, idle=ns(site.idle_ns)), "yellow"))  # fmt: skip
     title = say("waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
                 wait=ns(wait), shown=how_many(len(table.rows), table.total))  # fmt: skip
     yield section(named(device, title, several), Fitted(table, one_line=True), *syncs)
@@ -141,14 +147,6 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
 def _mostly(lines: Sequence[_Named]) -> _Named:
     """Return what took longest of what has a name."""
     return next((piece for piece in lines if piece.name != "others"), lines[0])
-
-
-def _sync(site: SyncSite) -> Message:
-    where = say("from {where}", where=site.where) if site.where else None
-    call = chain(say("{call}", call=site.torch_op or site.name), where, by=" ")
-    known = say("copy, direction not recorded") if site.kind == "copy" else WORDS[site.kind]
-    return say("sync ({kind}): {call} ×{count}: the device was then idle for {idle}",
-               kind=known, call=call, count=site.count, idle=ns(site.idle_ns))  # fmt: skip
 
 
 # -- Text on cores: gates on them, how many are used over time, and who waits for them.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from npuperf.base.messages import Message, Quantity, chain, factor, ns, number, say, say_n, series, share
 from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, Root
 from npuperf.model.result import Result
-from npuperf.show.tables import Column, Row, Table, each
+from npuperf.show.tables import Column, Row, Table, as_cell, each
 from npuperf.show.words import outside_lines, steps_line
 
 #: Distances are compared by tenths of a percent of the step.
@@ -63,14 +63,6 @@ def distances(cluster: Cluster) -> dict[int, float]:
 # -- Tables, one line per column.
 
 
-def _roots(result: Result) -> Iterator[Row]:
-    return ((root,) for root in (roots_by_gain(result.cluster) if result.cluster else ()))
-
-
-def _ranks(result: Result) -> Iterator[Row]:
-    return ((rank,) for rank in (outliers_first(result.cluster) if result.cluster else ()))
-
-
 class Arrival(Struct, frozen=True):
     """One rank in a collective: how long it waited, and how long after the first it came."""
 
@@ -86,17 +78,9 @@ def _arrivals(result: Result) -> Iterator[Row]:
             yield of, Arrival(rank, wait, after)
 
 
-def _kinds(rank: ClusterRank) -> str | None:
-    return ", ".join(f"{kind} {wait}" for kind, wait in rank.comm.wait_by_kind.items()) or None
-
-
-def _of_ranks(*row: Any) -> str:
-    return ranges(row[-1].ranks)
-
-
 # fmt: off
 _RANK: Final = Column("rank", say("rank"), "id", weight=0)
-_RANKS: Final = Column("ranks", say("ranks"), get=_of_ranks, weight=0)
+_RANKS: Final = Column("ranks", say("ranks"), get=lambda *row: ranges(row[-1].ranks), weight=0)
 _STAGE: Final = Column("stage", say("stage"), "id", weight=2)
 _MACHINE: Final = Column("host", say("machine"), weight=2, quiet=True)
 _GROUP: Final = Column("group", say("group"), weight=2)
@@ -108,7 +92,8 @@ _SAVES: Final = (
     Column("gain_high_ns", say("saves per step, max"), "ms", "gain_ns_per_step.1"),
 )
 CLUSTER_TABLES: Final = (
-    Table("roots", say("root causes of waiting, by what repairing one alone saves"), _roots, (
+    Table("roots", say("root causes of waiting, by what repairing one alone saves"),
+          lambda result: ((root,) for root in (roots_by_gain(result.cluster) if result.cluster else ())), (
         Column("kind", say("root"), "word", weight=0),
         _RANKS, _STAGE, _GROUP,
         Column("why", say("for its"), "word"),
@@ -120,7 +105,8 @@ CLUSTER_TABLES: Final = (
         Column("where", say("where"), weight=2),
         Column("next", say("next"), "message"),
     ), topic="job"),
-    Table("ranks", say("ranks, the most unusual first"), _ranks, (
+    Table("ranks", say("ranks, the most unusual first"),
+          lambda result: ((rank,) for rank in (outliers_first(result.cluster) if result.cluster else ())), (
         _RANK,
         Column("device", say("device"), "id", weight=2),
         Column("stage", say("stage"), "id"),
@@ -136,7 +122,8 @@ CLUSTER_TABLES: Final = (
         Column("exposed_unknown_ns", say("exposed, unknown"), "ms", "comm.exposed_unknown_ns", 2),
         Column("host_wait_ns", say("host wait"), "ms"),
         Column("idle_ns", say("idle"), "ms"),
-        Column("wait_by_kind", say("waiting by kind of group, ns"), get=_kinds, weight=2),
+        Column("wait_by_kind", say("waiting by kind of group, ns"), weight=2,
+               get=lambda r: as_cell(r.comm.wait_by_kind)),
         Column("source", say("source"), weight=3),
     ), topic="job", go=lambda at, r: at.rank(r.rank)),
     Table("stages", say("pipeline stages, mean of their ranks"), each("cluster.stages"), (

@@ -69,7 +69,19 @@ class Matrix:
             "column": _plain(self.column),
             "rows": [for_screen(label) for label in self.rows],
             "columns": [for_screen(label) for label in self.columns],
-            "layers": [_packed(layer) for layer in self.layers],
+            "layers": [
+                {
+                    "name": _plain(layer.name),
+                    "unit": layer.unit,
+                    "least": layer.least,
+                    "most": layer.most,
+                    "ends": [shown(layer.least, layer.unit), shown(layer.most, layer.unit)],
+                    "codes": b64encode(layer.codes).decode("ascii"),
+                    "texts": list(layer.texts),
+                    "said": _plain(layer.said),
+                }
+                for layer in self.layers
+            ],
             "marked": list(self.marked),
             "marks": _plain(self.marks) if self.marks else "",
             "places": {str(cell): place for cell, place in self.places},
@@ -78,19 +90,6 @@ class Matrix:
 
 def _plain(message: Message) -> str:
     return for_screen(text(message))
-
-
-def _packed(layer: Layer) -> dict[str, object]:
-    return {
-        "name": _plain(layer.name),
-        "unit": layer.unit,
-        "least": layer.least,
-        "most": layer.most,
-        "ends": [shown(layer.least, layer.unit), shown(layer.most, layer.unit)],
-        "codes": b64encode(layer.codes).decode("ascii"),
-        "texts": list(layer.texts),
-        "said": _plain(layer.said),
-    }
 
 
 def shown(value: float | None, unit: MatrixUnit) -> str:
@@ -113,35 +112,24 @@ def layer(name: Message, unit: MatrixUnit, values: Values, rows: Sequence[str], 
     if not there:
         return None
     least, most = min(there), max(there)
-    codes = bytes(_code(value, least, most) for value in flat)
     texts = tuple(shown(value, unit) if value is not None else "" for value in flat) if len(flat) <= _EXACT else ()
-    return Layer(name, unit, least, most, codes, texts, _summary(name, unit, (least, most), flat, rows, columns))
 
+    def code(value: float | None) -> int:
+        if value is None:
+            return MISSING
+        if not value:
+            return ZERO
+        return FIRST + (round((LAST - FIRST) * (value - least) / (most - least)) if most > least else LAST - FIRST)
 
-def _code(value: float | None, least: float, most: float) -> int:
-    if value is None:
-        return MISSING
-    if not value:
-        return ZERO
-    return FIRST + (round((LAST - FIRST) * (value - least) / (most - least)) if most > least else LAST - FIRST)
-
-
-def _summary(
-    name: Message,
-    unit: MatrixUnit,
-    ends: tuple[float, float],
-    flat: Sequence[float | None],
-    rows: Sequence[str],
-    columns: Sequence[str],
-) -> Message:
-    at = [divmod(flat.index(end), len(columns)) for end in ends]
+    at = [divmod(flat.index(end), len(columns)) for end in (least, most)]
     low, high = (say("{row}, {column}", row=rows[r], column=columns[c]) for r, c in at)
-    said = say("{what}: least {least} ({where}), most {most} ({there})", what=name, least=_said(ends[0], unit),
-               where=low, most=_said(ends[1], unit), there=high)  # fmt: skip
-    if sum(map(bool, flat)) == 1:
-        said = say("{what}: {most} ({there})", what=name, most=_said(ends[1], unit), there=high)
+    said = say("{what}: least {least} ({where}), most {most} ({there})", what=name, least=_said(least, unit),
+               where=low, most=_said(most, unit), there=high)  # fmt: skip
+    if len(there) == 1:
+        said = say("{what}: {most} ({there})", what=name, most=_said(most, unit), there=high)
     nothing = flat.count(0)
-    return chain(said, say_n("nothing in {n} more", "nothing in {n} more", nothing) if nothing else None)
+    said = chain(said, say_n("nothing in {n} more", "nothing in {n} more", nothing) if nothing else None)
+    return Layer(name, unit, least, most, bytes(map(code, flat)), texts, said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,24 @@ class CodeFinder:
                     yield path
 
     def _searched(self) -> list[Path]:
-        if self._below is None:
-            self._below = list(_folders_below(self._folders[0])) if self._folders else []
-        return self._below
+        """Return the folders below the first one in which code may lie."""
+        if self._below is not None:
+            return self._below
+        below: list[Path] = []
+        self._below = below
+        if not self._folders:
+            return below
+        end, depth = time.monotonic() + _SECONDS, len(self._folders[0].parts)
+
+        def passed_over(folder: Path, name: str) -> bool:
+            return len(folder.parts) - depth >= _DEEP or _PASSED_OVER.fullmatch(name) is not None
+
+        with suppress(InputError, OSError):
+            for seen, folder in enumerate(Walk(self._folders[0], passed_over, links=False)):
+                if seen >= _FOLDERS or time.monotonic() > end:
+                    break
+                below.append(folder.path)
+        return below
 
     def _has(self, path: Path, line: int, function: str, cut: bool) -> bool:
         if path not in self._lines:
@@ -95,32 +110,17 @@ class CodeFinder:
         return not function or any(map(definition.match, lines))
 
 
-def _folders_below(top: Path) -> Iterator[Path]:
-    """Yield folders below one in which code may lie."""
-    end = time.monotonic() + _SECONDS
-    depth = len(top.parts)
-
-    def passed_over(folder: Path, name: str) -> bool:
-        return len(folder.parts) - depth >= _DEEP or _PASSED_OVER.fullmatch(name) is not None
-
-    with suppress(InputError, OSError):
-        for seen, folder in enumerate(Walk(top, passed_over, links=False)):
-            if seen >= _FOLDERS or time.monotonic() > end:
-                return
-            yield folder.path
-
-
 def linked(shown: str, finder: CodeFinder) -> str:
     """Return a screen on which code lines are links where the finder knows the file; its width stays."""
+
+    def link(found: re.Match[str]) -> str:
+        line = int(found["line"] or found["frame"])
+        path = finder.find(found["file"], line, found["function"] or "", cut=found["cut"] is not None)
+        return f"\x1b]8;;{address(path, line)}\x1b\\{found[0]}\x1b]8;;\x1b\\" if path else found[0]
+
     parts = _STYLE.split(shown)
-    parts[::2] = [_LINE.sub(lambda found: _link(found, finder), part) for part in parts[::2]]
+    parts[::2] = [_LINE.sub(link, part) for part in parts[::2]]
     return "".join(parts)
-
-
-def _link(found: re.Match[str], finder: CodeFinder) -> str:
-    line = int(found["line"] or found["frame"])
-    path = finder.find(found["file"], line, found["function"] or "", cut=found["cut"] is not None)
-    return f"\x1b]8;;{address(path, line)}\x1b\\{found[0]}\x1b]8;;\x1b\\" if path else found[0]
 
 
 def address(path: Path, line: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,39 +13,25 @@ from npuperf.base.files import shown
 from npuperf.base.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share, size
 from npuperf.base.units import NS_PER_US
 from npuperf.model import tuning as documents
-from npuperf.model.comparison import Compared
 from npuperf.model.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.show import comparison_text as compared
 from npuperf.show.formats import View
 from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
-from npuperf.show.tables import Column, Row, Table, each, fill, filled
+from npuperf.show.tables import Column, Table, each, fill, filled
 from npuperf.show.words import OUTCOME, Line
 
 # -- The tables of the documents of ``tune``, one line per column.
-
-
-def _entries(tuning: documents.Tuning) -> Iterator[Row]:
-    """Yield the entries, those that save the most time first."""
-    for entry in sorted(tuning.entries, key=lambda e: (e.before_us or 0) - (e.after_us or 0), reverse=True):
-        yield (entry,)
 
 
 def _us(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / NS_PER_US
 
 
-def _speedup(row: Compared) -> float | None:
-    return row.old_ns / row.new_ns if row.old_ns and row.new_ns else None
-
-
-def _moved(change: Any) -> str | None:
-    return ", ".join(f"{f.field} {f.before or '–'} → {f.after or '–'}" for f in change.fields) or None
-
-
 # fmt: off
 _NAME: Final = Column("name", say("name"), weight=0)
-#: AOE's own figure is before/after − 1, which reads as a share of time and is none.
-ENTRIES: Final = Table("entries", say("what was tuned"), _entries, (
+#: Those first that save most. AOE's own figure is before/after − 1, which reads as a share of time and is none.
+ENTRIES: Final = Table("entries", say("what was tuned"), lambda tuning: ((entry,) for entry in sorted(
+    tuning.entries, key=lambda e: (e.before_us or 0) - (e.after_us or 0), reverse=True)), (
     _NAME,
     Column("change", say("change"), "word", weight=0),
     Column("before_us", say("before µs"), "plain"),
@@ -96,7 +82,7 @@ RESULTS: Final = Table("results", say("what the runs tuned differently"), each("
     Column("change", say("change"), "word"),
     Column("before_us", say("first µs"), "plain", lambda c: _us(c.old_ns)),
     Column("after_us", say("second µs"), "plain", lambda c: _us(c.new_ns)),
-    Column("speedup", say("speed-up"), "plain", _speedup),
+    Column("speedup", say("speed-up"), "plain", lambda c: c.old_ns / c.new_ns if c.old_ns and c.new_ns else None),
 ), usual=True)
 BANK: Final = Table("bank", say("what changed in the knowledge base"), each("bank.changes"), (
     Column("op", say("operator"), weight=0),
@@ -104,7 +90,8 @@ BANK: Final = Table("bank", say("what changed in the knowledge base"), each("ban
     Column("soc", say("SoC")),
     Column("cores", say("cores"), "id"),
     Column("info", say("case")),
-    Column("fields", say("changed fields"), get=_moved),
+    Column("fields", say("changed fields"),
+           get=lambda c: ", ".join(f"{f.field} {f.before or '–'} → {f.after or '–'}" for f in c.fields) or None),
 ))
 
 TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS, EXPLAINED, SET_UP)
