@@ -334,18 +334,14 @@ def write_full(file: Path, recording: Recording, result: Result, thresholds: Thr
     epoch = None
     while True:
         try:
-            return _written(file, recording, result, epoch)
+            with trace_file(file) as writer:
+                job = _Job(result, writer, epoch, len(recording.sources), TrackWriter(writer))
+                in_turn(recording, job.add)
+                job.epoch = job.epoch or 0
+                writer.end(job.epoch)
+            return job.told(file)
         except _EarlierError as error:  # a rank that was read later begins earlier
             epoch = _second_before(error.time - _AHEAD)
-
-
-def _written(file: Path, recording: Recording, result: Result, epoch: int | None) -> Message:
-    with trace_file(file) as writer:
-        job = _Job(result, writer, epoch, len(recording.sources), TrackWriter(writer))
-        in_turn(recording, job.add)
-        job.epoch = job.epoch or 0
-        writer.end(job.epoch)
-    return job.told(file)
 
 
 def _second_before(time: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from npuperf.base.escape import without_halves
 from npuperf.base.messages import Message, chain, say, say_n
@@ -17,10 +17,8 @@ from npuperf.device.host_events import CAUSES, CODE
 from npuperf.device.partition import Gaps
 from npuperf.device.study import Study
 from npuperf.model.groups import largest
-from npuperf.model.host import Spans
-from npuperf.model.job_result import Root
 from npuperf.model.labels import I64, Labels
-from npuperf.model.result import Basis, Bound, Device, Finding, Partition, Phase, Result, texts_in
+from npuperf.model.result import Bound, Device, Partition, Result, Verdict, texts_in
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.log import ReadLog
@@ -85,21 +83,6 @@ _ROWS: Final = 1 << 14
 _Row = tuple[int, int, str, Args]
 
 
-class OriginalClock(Struct, frozen=True):
-    """Writes times as text, which viewers read exactly; they count from ``base``, epoch ns, as the original's do."""
-
-    base: int = 0
-
-    def moments(self, time: I64) -> list[str]:
-        """Return times, epoch ns, as µs of the original."""
-        return vendor_text(time - self.base)
-
-    @classmethod
-    def of(cls, reading: Reading, *, kineto: bool) -> OriginalClock:
-        """Find out what the times of a source's timeline count from."""
-        return cls(_base(reading.source.timeline) if kineto else 0)
-
-
 def _base(files: Sequence[Path]) -> int:
     """Return what the times of Kineto's files count from, epoch ns: some say so before their events, some behind."""
     for file in files:
@@ -113,7 +96,10 @@ def _base(files: Sequence[Path]) -> int:
 
 
 class _Overlay(Struct):
-    """Findings on their way into a trace. ``clock``: that of the first original; None until it is known."""
+    """Findings on their way into a trace. ``base``: what the times of the first original count from, epoch ns.
+
+    None until it is known. Times are written as text, which viewers read exactly.
+    """
 
     result: Result
     thresholds: Thresholds
@@ -123,7 +109,7 @@ class _Overlay(Struct):
     markers: int = 0
     unread: int = 0
     devices: int = 0
-    clock: OriginalClock | None = None
+    base: int | None = None
 
     def add(self, reading: Reading) -> None:
         """Write what was found about the devices of one source."""
@@ -132,8 +118,9 @@ class _Overlay(Struct):
             device = device_of(self.result, profile)
             if device is not None and (profile.tasks.work != Work.CONTROL).any():
                 study = Study.of(profile, self.thresholds)
-                self.clock = self.clock or OriginalClock.of(reading, kineto=profile.kineto)
-                _DeviceOverlay(self, device, study, self.clock).write()
+                if self.base is None:
+                    self.base = _base(reading.source.timeline) if profile.kineto else 0
+                _DeviceOverlay(self, device, study, self.base).write()
                 self.devices += 1
 
 
@@ -143,7 +130,7 @@ class _DeviceOverlay(Struct):
     job: _Overlay
     device: Device
     study: Study
-    clock: OriginalClock
+    base: int
     pid: int = 0
 
     def write(self) -> None:
@@ -154,7 +141,7 @@ class _DeviceOverlay(Struct):
         findings = [*self._findings()]
         if findings:
             tid = job.writer.thread(self.pid, text(say("Findings")))
-            times = self.clock.moments(np.array([at for at, _, _ in findings], np.int64))
+            times = self.moments(np.array([at for at, _, _ in findings], np.int64))
             job.writer.write(
                 MarkEvent(title, self.pid, tid, ts, "g", args)
                 for ts, (_, title, args) in zip(times, findings, strict=True)
@@ -165,7 +152,11 @@ class _DeviceOverlay(Struct):
         self._track(say("Phases"), self._phases())
         self._track(say("Waiting for the host"), self._waits())
         self._track(say("Other idle time"), self._idle(self.study.timeline.idle))
-        job.writer.write(core_counters(profile.tasks, device, self.pid, self.clock.moments))
+        job.writer.write(core_counters(profile.tasks, device, self.pid, self.moments))
+
+    def moments(self, time: I64) -> list[str]:
+        """Return times, epoch ns, as µs of the original."""
+        return vendor_text(time - self.base)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -183,7 +174,7 @@ class _DeviceOverlay(Struct):
             self.job.slices += len(chunk)
             starts, ends, names, args = zip(*chunk, strict=True)
             begin, end = np.array(starts, np.int64), np.array(ends, np.int64)
-            columns = (map(without_halves, names), self.clock.moments(begin), microseconds(end - begin).tolist(), args)
+            columns = (map(without_halves, names), self.moments(begin), microseconds(end - begin).tolist(), args)
             self.job.writer.write(
                 SliceEvent(name, self.pid, tid, ts, dur, known) for name, ts, dur, known in zip(*columns, strict=True)
             )
@@ -191,21 +182,34 @@ class _DeviceOverlay(Struct):
     def _steps(self) -> Iterator[_Row]:
         for step in self.device.steps:
             begin = self.device.origin_ns + step.start_ns
-            args = _part(step.verdict.bound, step.verdict.basis, step.verdict.reason, step.partition)
-            name = text(say("step {step}", step=step.step))
-            yield begin, begin + step.partition.span_ns, name, structs.replace(args, whole=step.whole)
+            args = _part(step.verdict.bound, step.verdict, step.partition, whole=step.whole)
+            yield begin, begin + step.partition.span_ns, text(say("step {step}", step=step.step)), args
 
     def _phases(self) -> Iterator[_Row]:
         origin = self.device.origin_ns
         for phase in self.device.phases:
-            yield origin + phase.start_ns, origin + phase.end_ns, _called(phase), _phase_args(phase)
+            label = without_halves(text(phase.label)) if phase.label else None
+            where = without_halves(phase.where)
+            args = _part(phase.bound, phase.verdict, phase.partition, label=label, where=where)
+            name = text(chain(BOUND[phase.bound], phase.label, by=" · "))
+            yield origin + phase.start_ns, origin + phase.end_ns, name, args
 
     def _roots(self) -> Iterator[_Row]:
         """Yield what others wait for because of this rank, over all that was judged: it has no place of its own."""
         cluster, rank = self.result.cluster, self.device.rank
         for root in cluster.roots if cluster else ():
             if rank in root.ranks:
-                yield *self.window, text(root.title), _root_args(root)
+                args = RootArgs(
+                    kind=root.kind,
+                    why=root.why,
+                    ranks=root.ranks,
+                    wait_ns=root.wait_ns,
+                    share=root.share,
+                    where=without_halves(root.where),
+                    gain_ns_per_step=root.gain_ns_per_step,
+                    next=without_halves(text(root.next)) if root.next else None,
+                )
+                yield *self.window, text(root.title), args
 
     @property
     def result(self) -> Result:
@@ -223,7 +227,17 @@ class _DeviceOverlay(Struct):
             if finding.status == "problem" and (mine or of_all):
                 place = place_of(finding.evidence, self.study, self.window) if mine else None
                 at = self.window[0] if place is None else place
-                yield at, without_halves(text(finding.title)), _finding_args(finding, self.device)
+                device = self.device.device
+                args = FindingArgs(
+                    rule=finding.rule,
+                    severity=finding.severity,
+                    device=f"{device}" if finding.rank is None else f"{finding.rank}:{finding.device}",
+                    gain_ns_per_step=finding.gain_ns_per_step,
+                    gain_pct=finding.gain_pct,
+                    next=without_halves(text(finding.next)) if finding.next else None,
+                    code=without_halves(finding.code),
+                )
+                yield at, without_halves(text(finding.title)), args
 
     def _waits(self) -> Iterator[_Row]:
         """Yield waits for the host, cut where phases begin and end, so that they add up to the phases' blame."""
@@ -233,7 +247,8 @@ class _DeviceOverlay(Struct):
         events = self.study.nesting.events
         names = (*map(without_halves, events.name.names), NOTHING)  # the last place is that of -1
         event = np.where(blamed.cause == CODE["unrecorded"], -1, blamed.event)
-        code, thread = events.name.take(event).codes, _thread_of(events, event)
+        code = events.name.take(event).codes
+        thread = np.where(event >= 0, events.thread[event], -1) if len(events) else np.full(len(event), -1, np.int64)
         for first in range(0, len(event), _ROWS):
             part = slice(first, first + _ROWS)
             columns = (blamed.start, blamed.end, blamed.event, blamed.cause, code, thread)
@@ -269,13 +284,6 @@ class _DeviceOverlay(Struct):
                 yield begin, finish, titles[which], WaitArgs(kinds[which], name)
 
 
-def _thread_of(events: Spans, event: I64) -> I64:
-    """Return the thread of each event, -1 for none."""
-    if not len(events):
-        return np.full(len(event), -1, np.int64)
-    return np.where(event >= 0, events.thread[event], -1)
-
-
 #: What an idle device waits for if not for the host.
 _WAITED: Final = {
     "launch_latency": say("the launch on its way"),
@@ -298,47 +306,21 @@ def cut_at(blamed: Blamed, borders: I64) -> Blamed:
     return Blamed(start, end, blamed.event[owner], blamed.cause[owner])
 
 
-def _called(phase: Phase) -> str:
-    return text(chain(BOUND[phase.bound], phase.label, by=" · "))
-
-
-def _phase_args(phase: Phase) -> PartArgs:
-    args = _part(phase.bound, phase.verdict.basis, phase.verdict.reason, phase.partition)
-    label = without_halves(text(phase.label)) if phase.label else None
-    return structs.replace(args, label=label, where=without_halves(phase.where))
-
-
-def _part(bound: Bound, basis: Basis, reason: Message, partition: Partition) -> PartArgs:
+def _part(
+    bound: Bound,
+    verdict: Verdict,
+    partition: Partition,
+    *,
+    label: str | None = None,
+    where: str | None = None,
+    whole: bool | None = None,
+) -> PartArgs:
     """Return what is told of a stretch of time; shares of parts that it does not have are left out."""
     span = max(partition.span_ns, 1)
     parts = ((name, getattr(partition, name)) for name in partition.__struct_fields__ if name != "span_ns")
     shares = {name.removesuffix("_ns"): round(ns / span, 6) for name, ns in parts if ns}
-    return PartArgs(bound, basis, without_halves(text(reason)), shares, partition)
-
-
-def _root_args(root: Root) -> RootArgs:
-    return RootArgs(
-        kind=root.kind,
-        why=root.why,
-        ranks=root.ranks,
-        wait_ns=root.wait_ns,
-        share=root.share,
-        where=without_halves(root.where),
-        gain_ns_per_step=root.gain_ns_per_step,
-        next=without_halves(text(root.next)) if root.next else None,
-    )
-
-
-def _finding_args(finding: Finding, device: Device) -> FindingArgs:
-    return FindingArgs(
-        rule=finding.rule,
-        severity=finding.severity,
-        device=f"{device.device}" if finding.rank is None else f"{finding.rank}:{finding.device}",
-        gain_ns_per_step=finding.gain_ns_per_step,
-        gain_pct=finding.gain_pct,
-        next=without_halves(text(finding.next)) if finding.next else None,
-        code=without_halves(finding.code),
-    )
+    reason = without_halves(text(verdict.reason))
+    return PartArgs(bound, verdict.basis, reason, shares, partition, label, where, whole)
 
 
 def write_overlay(file: Path, recording: Recording, result: Result, thresholds: Thresholds) -> Message:
@@ -349,7 +331,7 @@ def write_overlay(file: Path, recording: Recording, result: Result, thresholds: 
     with trace_file(file, _NUMBERS) as writer:
         job = _Overlay(result, thresholds, writer, len(recording.sources) > 1)
         in_turn(recording, job.add)
-        writer.end(job.clock.base if job.clock else 0)
+        writer.end(job.base or 0)
     unread = say_n("{n} source could not be read again", "{n} sources could not be read again", job.unread)
     wrote = say("wrote {file} (slices: {slices}, markers: {markers}), on the clock of the original trace",
                 file=str(file), slices=job.slices, markers=job.markers)  # fmt: skip

@@ -41,15 +41,6 @@ class LabelArgs(Struct, omit_defaults=True):
     sort_index: int | UnsetType = UNSET
 
 
-class LabelEvent(Struct, tag_field="ph", tag="M"):
-    """Metadata of a process (``tid`` is its ``pid``) or thread: ``name`` says of what kind."""
-
-    name: str
-    pid: int
-    tid: int
-    args: LabelArgs
-
-
 class EpochArgs(Struct):
     """What the times of a trace count from, as text: an epoch in ns has more digits than numbers of viewers have."""
 
@@ -57,13 +48,13 @@ class EpochArgs(Struct):
     tool: str
 
 
-class EpochEvent(Struct, tag_field="ph", tag="M"):
-    """Metadata of the whole trace."""
+class LabelEvent(Struct, tag_field="ph", tag="M"):
+    """Metadata of a process (``tid`` is its ``pid``), of a thread, or of the trace: ``name`` says of what kind."""
 
     name: str
     pid: int
     tid: int
-    args: EpochArgs
+    args: LabelArgs | EpochArgs
 
 
 class TaskArgs(Struct, omit_defaults=True):
@@ -170,21 +161,13 @@ class FlowStart(Struct, tag_field="ph", tag="s"):
     ts: Moment
 
 
-class FlowEnd(Struct, tag_field="ph", tag="f"):
+class FlowEnd(FlowStart, tag="f"):
     """Where an arrow ends: ``bp`` e is the slice around that time, not the next one."""
 
-    name: str
-    cat: str
-    id: int
-    pid: int
-    tid: int
-    ts: Moment
     bp: str
 
 
-Event = (
-    LabelEvent | EpochEvent | SliceEvent | MarkEvent | CounterEvent | FlowStart | FlowEnd
-)  # what a trace consists of
+Event = LabelEvent | SliceEvent | MarkEvent | CounterEvent | FlowStart | FlowEnd  # what a trace consists of
 
 
 def microseconds(time: I64) -> F64:
@@ -256,7 +239,7 @@ class TraceWriter:
 
     def end(self, epoch_ns: int) -> None:
         """Say what times count from, and close the list."""
-        epoch = EpochEvent(
+        epoch = LabelEvent(
             _EPOCH, self.first_number, self.first_number, EpochArgs(str(epoch_ns), f"npuperf {__version__}")
         )
         self.file.write(_ENCODER.encode(epoch) + b"\n]\n")
@@ -383,19 +366,18 @@ def _placed(starts: list[int], ends: list[int]) -> list[int]:
     tracks: list[list[int]] = []
     found = []
     for start, end in zip(starts, ends, strict=True):
-        number = next((n for n, track in enumerate(tracks) if _fits(track, start, end)), len(tracks))
-        if number == len(tracks):
+        number = 0
+        for track in tracks:
+            while track and track[-1] <= start:  # what has ended by then
+                track.pop()
+            if not track or track[-1] >= end:
+                break
+            number += 1
+        else:
             tracks.append([])
         tracks[number].append(end)
         found.append(number)
     return found
-
-
-def _fits(open_ends: list[int], start: int, end: int) -> bool:
-    """Tell whether a slice is inside of what a track has at its start, having taken away what has ended by then."""
-    while open_ends and open_ends[-1] <= start:
-        open_ends.pop()
-    return not open_ends or open_ends[-1] >= end
 
 
 # -- Cores in use over time, as counters of a trace.
