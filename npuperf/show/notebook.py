@@ -76,15 +76,12 @@ def _rules(css: str) -> Iterator[str]:
             yield f"{head}{{{''.join(_rules(body))}}}"
             continue
         used = [one for one in map(str.strip, head.split(",")) if not any(part in one for part in _UNUSED)]
-        if used:
-            yield f"{','.join(map(_selector, used))}{{{body}}}"
-
-
-def _selector(selector: str) -> str:
-    for root, scope in _ROOTS.items():
-        if selector.startswith(root):
-            return scope + selector.removeprefix(root)
-    return f"{_SCOPE} {selector}"
+        inside = []
+        for one in used:
+            root = next((root for root in _ROOTS if one.startswith(root)), None)
+            inside.append(f"{_SCOPE} {one}" if root is None else _ROOTS[root] + one.removeprefix(root))
+        if inside:
+            yield f"{','.join(inside)}{{{body}}}"
 
 
 # -- Heat maps as images: where no script runs, and no style is kept.
@@ -126,19 +123,16 @@ def png(lines: Sequence[bytes], wide: int, high: int) -> bytes:
     pixels = (b"".join(bytes((code,)) * wide for code in line) for line in lines)
     again = bytes((_UP, *bytes(width))) * (high - 1)
     content = b"".join(b"\0" + line + again for line in pixels)
+    # Colours of codes: not known, nothing, and then from the least to the most.
+    part = [(code - FIRST) / (LAST - FIRST) for code in range(FIRST, LAST + 1)]
+    shades = (round(least + (most - least) * p) for p in part for least, most in zip(_LOW, _HIGH, strict=True))
+    colours = bytes((*_NOTHING, *_NOTHING, *shades))
     head = struct.pack(">IIBBBBB", width, height, 8, _INDEXED, 0, 0, 0)
     packed = zlib.compress(content, 9)
-    chunks = ((b"IHDR", head), (b"PLTE", _colours()), (b"tRNS", b"\0"), (b"IDAT", packed), (b"IEND", b""))
+    chunks = ((b"IHDR", head), (b"PLTE", colours), (b"tRNS", b"\0"), (b"IDAT", packed), (b"IEND", b""))
     return _SIGNATURE + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
-
-
-def _colours() -> bytes:
-    """Return the colours of codes: not known, nothing, and then from the least to the most."""
-    part = [(code - FIRST) / (LAST - FIRST) for code in range(FIRST, LAST + 1)]
-    shades = (round(low + (high - low) * p) for p in part for low, high in zip(_LOW, _HIGH, strict=True))
-    return bytes((*_NOTHING, *_NOTHING, *shades))
 
 
 def heat_maps(chart: Chart) -> Iterator[dict[str, object]]:
