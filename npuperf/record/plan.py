@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -14,7 +13,6 @@ from typing import Final, NamedTuple
 
 from npuperf.base.cann import find_program, roots, set_env_script
 from npuperf.base.errors import InputError
-from npuperf.base.files import write_atomically
 from npuperf.base.messages import Message, say, series
 from npuperf.base.process import run_quietly
 from npuperf.record.folder import RunFolder
@@ -174,11 +172,6 @@ def plan_of(request: ProfileRequest, folder: RunFolder) -> dict[str, object]:
         "e2e": e2e_arguments(request),
         **torch_arguments(request),
     }
-
-
-def write_plan(request: ProfileRequest, folder: RunFolder) -> None:
-    """Write the document where the agent looks for it."""
-    write_atomically(folder.plan, json.dumps(plan_of(request, folder), indent=1))
 
 
 # -- CANN's exporter on this machine: where msprof is, and what to do where it does not work.

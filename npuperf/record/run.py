@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from npuperf.base import trust
 from npuperf.base.errors import ExitCode, InputError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import is_file, read_input, refuse_ways_out
+from npuperf.base.files import is_file, read_input, refuse_ways_out, write_atomically
 from npuperf.base.messages import Message, say, say_n, size
 from npuperf.base.process import Beside, ending_with_us, run_attached
 from npuperf.model.document import Problem
@@ -27,7 +28,7 @@ from npuperf.record.evidence import find_evidence, overhead_of, remarks, termina
 from npuperf.record.export import copy_raw, raw_folders
 from npuperf.record.folder import FIRST, RunFolder, bytes_below, check_free, create, next_run
 from npuperf.record.manifest import all_recorded, read_all, state_of
-from npuperf.record.plan import RecordingJob, Tell, write_plan
+from npuperf.record.plan import RecordingJob, Tell, plan_of
 from npuperf.record.program import Command, Launch, find_python, prepare, preview, resolve
 from npuperf.record.request import ProfileRequest, RecordingOptions
 
@@ -202,7 +203,7 @@ def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Laun
     """Run a program, export and prove what it leaves, and write down how far it came."""
     for caution in launch.cautions:
         job.tell(say("warning: {warning}", warning=caution))
-    write_plan(job.request, folder)
+    write_atomically(folder.plan, json.dumps(plan_of(job.request, folder), indent=1))
     manifest = manifests.begin(command, job.request, job.environment, manifests.RunStage(status="running"))
     trust.remember(folder.path, "profile", manifest.command, manifest.cwd)  # else tune asks before it runs that
     manifests.write(folder, manifest)
