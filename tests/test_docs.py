@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import ROOT, Done, run_cli
 
 from npuperf.base.errors import ExitCode
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 SCREEN = re.compile(
     r"<!-- screen: (?P<command>[^|\n]+?) \| first (?P<lines>\d+) lines -->\n"
@@ -25,11 +25,11 @@ SCREEN = re.compile(
 )
 
 
-def run(command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run an npuperf command line with this interpreter, 80 columns wide."""
-    arguments = [sys.executable, "-m", *shlex.split(command, comments=True)]
-    environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+def run(command: str) -> Done:
+    """Run an npuperf command line, 80 columns wide."""
+    program, *arguments = shlex.split(command, comments=True)
+    assert program == "npuperf"
+    return run_cli(arguments, columns=80)
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -54,7 +54,8 @@ def shown_by_help(verb: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
-def test_pages_show_the_real_screen(page: str, request: pytest.FixtureRequest) -> None:
+def test_pages_show_the_real_screen(page: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     text = (ROOT / page).read_text("utf-8")
     found = SCREEN.search(text)
     assert found
@@ -77,13 +78,14 @@ def test_set_up_takes_two_commands() -> None:
     assert "pytest" in commands[1]
 
 
-def test_readme_examples_run(tmp_path: Path) -> None:
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     commands = examples("Analyze")
     assert len(commands) >= 10
     for command in commands:
-        done = run(command, cwd=tmp_path)
+        done = run(command)
         assert done.returncode == 0, (command, done.stderr)
     assert (tmp_path / "out.json").stat().st_size > 1000
 
@@ -102,12 +104,13 @@ def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_text("#!/bin/sh\n")
     (tmp_path / "torchrun").chmod(0o755)
     (tmp_path / "host_123_20260101120000000_ascend_pt").mkdir()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     commands = shown_by_help("profile") + examples("Record")
     assert len(commands) >= 10
     for command in commands:
         export = "--export" in command
-        done = run(command if export else command.replace("profile", "profile --dry-run", 1), cwd=tmp_path)
+        done = run(command if export else command.replace("profile", "profile --dry-run", 1))
         assert done.returncode == (5 if export else 0), (command, done.stderr)
         shutil.rmtree(tmp_path / "result", ignore_errors=True)
 
@@ -125,18 +128,20 @@ def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / folder).mkdir(exist_ok=True)
         file = tmp_path / folder / "aoe_result_opat_20260101120000000_pid7.json"
         file.write_text(json.dumps({"report_1_1": section}))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{ROOT / 'tests' / 'cann_stub' / 'bin'}:{os.environ['PATH']}")
     commands = shown_by_help("tune") + examples("Tune")
     assert len(commands) >= 9
     for command in commands:
         if "--mode" in command and "--dry-run" not in command:
             command = command.replace("tune", "tune --dry-run", 1)
-        done = run(command, cwd=tmp_path)
+        done = run(command)
         status = 2 if "FAILS" in done.stdout else 0  # the sample's operators have dynamic shapes
         assert done.returncode == (3 if "--verify" in command else status), (command, done.stderr)
 
 
-def test_help_examples_run(tmp_path: Path) -> None:
+def test_help_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     sample = ROOT / "samples" / "transformer_ascend_pt"
     (tmp_path / "result").symlink_to(sample)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
@@ -149,7 +154,7 @@ def test_help_examples_run(tmp_path: Path) -> None:
     commands = shown_by_help("analyze")
     assert len(commands) >= 5
     for command in commands:
-        done = run(command, cwd=tmp_path)
+        done = run(command)
         assert done.returncode == 0, (command, done.stderr)
 
 
