@@ -408,7 +408,8 @@ class Verb:
             how = item[1].declared
             return (-1, 0) if isinstance(how, BareWords) else (self.panels.index(how.panel), how.place)
 
-        def carry_out(ctx: typer.Context, **_: object) -> None:
+        def carry_out(ctx: typer.Context, **values: object) -> None:
+            ctx.params.update(values)  # where typer converts them last, the context has them as they were typed
             self.run(ctx)
 
         parameters = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]

@@ -97,3 +97,14 @@ def test_what_is_said_of_no_option_is_refused() -> None:
     verb = Verb("v", say("v"), say("v"), lambda _: None, lambda: [Sound, Shared], {"numbre": {"callback": print}})
     with pytest.raises(TypeError, match="no option is called numbre"):
         verb.command()
+
+
+def test_what_the_framework_converts_last_is_what_is_read() -> None:
+    """As releases of typer do that convert on the way to the function: the context has what was typed."""
+    seen: list[Any] = []
+    verb = Verb("v", say("v"), say("v"), lambda ctx: seen.append(ctx.params["number"]), lambda: [Sound, Shared])
+    command = verb.command()
+    with command.make_context("v", ["--number", "3"]) as context:
+        context.params["number"] = "3"
+        context.invoke(command.callback, **{**context.params, "number": 3})
+    assert seen == [3]
