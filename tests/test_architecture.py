@@ -238,3 +238,11 @@ def test_reading_is_recognised() -> None:
         "engine.open(1, 2)",
     ):
         assert not tells(code), code
+
+
+def test_pages_name_files_that_are_there() -> None:
+    pages = [(page, (ROOT / "docs" / f"{page}.md").read_text("utf-8")) for page in ("architecture", "decisions")]
+    places = [(page, name) for page, said in pages for name in re.findall(r"\b[a-z]+/\w+\.(?:py|c|yaml)\b", said)]
+    named = {(page, name) for page, name in places if name.split("/")[0] in ROOMS}
+    assert len(named) > 20
+    assert {(page, name) for page, name in named if not (PACKAGE / name).is_file()} == set()
