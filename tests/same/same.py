@@ -46,6 +46,7 @@ NORMAL = (
     (rb'"time": "20[^"]*"', b'"time": "<time>"'),  # when a run was held against a baseline
     (rb"[\d.]+ GiB", b"<room> GiB"),  # what the machine has left
     (rb'("free": \{\s*"value": )\d+', rb"\1<room>"),
+    (rb"/[\w/.-]+/bin/python\b", b"<python>"),  # of the environment that asks
     (rb"<tree>/npuperf/[\w/]+/inject", b"<inject>"),  # what programs that are recorded load
     (rb"--help, -h ", b"-h, --help "),  # in an order of chance
 )
