@@ -15,7 +15,7 @@ from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, ser
 from npuperf.model.comparison import Comparison, WaterfallPart, worded
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_shift
-from npuperf.model.parts import Digest, Part
+from npuperf.model.parts import Digest, Part, TimedBy
 from npuperf.model.result import Result
 from npuperf.model.thresholds import Thresholds
 
@@ -24,6 +24,7 @@ from npuperf.model.thresholds import Thresholds
 #: Parts that a sentence names, and the least share of the difference of such a part.
 _NAMED: Final = 3
 _LEAST: Final = 0.1
+_MARK: Final = say("mark steps on both sides: npuperf profile does")
 #: What is checked before anything else is blamed.
 FIRST: Final = ("AI Core frequency", "recording overhead")
 
@@ -64,7 +65,7 @@ def part_sentence(part: WaterfallPart) -> Message:
 def _step_in_words(judged: Judged, old: int | None, new: int | None, *, stepped: bool) -> Message:
     """Say how the median steps differ, ns, and between what their difference lies."""
     if old is None or new is None:
-        return judged.method
+        return chain(judged.method, judged.needs)
     numbers = say("{old} to {new}", old=ns(old), new=ns(new))
     if judged.interval is not None and judged.confidence is None:
         numbers = judged.method
@@ -110,10 +111,12 @@ def compare_results(
         refuse_mismatch(parity)
     workload = alike(keys.old, keys.new, parity)
 
-    # The step, and what makes it another one. A side without time has no samples.
-    samples = [[np.array(d.span_ns, np.float64) for d in side if d.total_ns] for side in (before, after)]
+    # The step, and what makes it another one. A side without time has no samples; the host's steps are time where no
+    # device has any, and never stand against a device's.
+    timed: TimedBy = "device" if any(d.timed == "device" for d in (*before, *after)) else "host"
+    samples = [[np.array(d.span_ns, np.float64) for d in side if d.timed == timed] for side in (before, after)]
     stepped = all(d.steps for d in before), all(d.steps for d in after)
-    judged = _judged_steps(before, after, samples, stepped, thresholds)
+    judged = _judged_steps(before, after, samples, stepped, timed, thresholds)
     means, medians = (
         [
             rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
@@ -123,7 +126,7 @@ def compare_results(
     )
     delta = None if means[0] is None or means[1] is None else means[1] - means[0]
     waterfall: tuple[WaterfallPart, ...] = ()
-    if all(samples):
+    if all(samples) and timed == "device":
         rows = side_by_side(keys.old.sums, keys.new.sums)
         if not keys.named_anew and workload != "different":  # only in the same work one operator takes another's place
             rows = folded(rows, keys.old.sums.types | keys.new.sums.types)
@@ -141,10 +144,12 @@ def compare_results(
             moved = say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
         elif most:
             moved = say("of the mean step: {parts}", parts=series(map(part_sentence, most)))
+    of_host = say("these are the host's steps: no time of a device is recorded")
     reason = chain(
         say("not of one workload ({differences})", differences=series(apart)) if apart else None,
         chain(*first) if first else None,
         _step_in_words(judged, *medians, stepped=all(stepped)),
+        of_host if timed == "host" and all(samples) else None,
         moved,
         keys.note if waterfall else None,
     )
@@ -185,29 +190,32 @@ def _judged_steps(
     new: Sequence[Digest],
     samples: Sequence[Sequence[F64]],
     stepped: tuple[bool, bool],
+    timed: TimedBy,
     thresholds: Thresholds,
 ) -> Judged:
     """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have.
 
-    Sides of which one has no time of a device are the same only if all that is counted is.
+    ``samples``: of both sides, ``timed`` by the device or by the host. Without any on a side nothing is the same: that
+    equal work was counted says nothing of the time that it took.
     """
     if not all(samples):
+        if not any(samples):
+            none = say("no time of a device is recorded on either side, and no step of the host")
+            return Judged("cannot_tell", none, needs=_MARK)
+        if timed == "host":
+            lacking = say("the new side has no steps") if samples[0] else say("the old side has no steps")
+            return Judged("cannot_tell", lacking, needs=_MARK)
         if samples[0]:
             return Judged("cannot_tell", say("the new side has no time of a device"))
-        if samples[1]:
-            return Judged("cannot_tell", say("the old side has no time of a device"))
-        if any(d.counts for d in old) and [d.counts for d in old] == [d.counts for d in new]:
-            return Judged("same", say("no time of a device is recorded; all that is counted is identical"))
-        return Judged("cannot_tell", say("no time of a device is recorded on either side"))
+        return Judged("cannot_tell", say("the old side has no time of a device"))
     if [(d.span_ns, d.parts, d.types) for d in old] == [(d.span_ns, d.parts, d.types) for d in new]:
         identical = say("every step and every sum is identical") if all(stepped) else say("every sum is identical")
         return Judged("same", identical, estimate=0.0, interval=(0.0, 0.0))
-    mark = say("mark steps on both sides: npuperf profile does")
     if stepped[0] != stepped[1]:
         why = say("one side has no steps: all that it recorded stands against single steps")
-        return Judged("cannot_tell", why, needs=mark)
+        return Judged("cannot_tell", why, needs=_MARK)
     judged = judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
     if not stepped[0] and judged.interval is None:
         why = say("no steps are recorded: all that one side recorded stands against all that the other one did")
-        return Judged("cannot_tell", why, needs=mark)
+        return Judged("cannot_tell", why, needs=_MARK)
     return judged

@@ -64,10 +64,15 @@ def register_all() -> None:
 
 
 def _step_time(result: Result, _: str | None) -> Measured:
-    """The job's step, or the median length of the steps of the slowest device, ns: what the report shows."""
+    """The job's step, or the median length of the steps of the slowest device, ns: what the report shows.
+
+    Of a run without any device it is the host's step.
+    """
     if result.cluster is not None:
         steps = result.digest.span_ns if result.digest is not None and result.digest.steps else []
         return Measured(float(result.cluster.step_ns), series=(tuple(map(float, steps)),))
+    if not result.devices and result.digest is not None and result.digest.timed == "host":
+        return Measured(series=(tuple(map(float, result.digest.span_ns)),))
     lengths = [[float(s.partition.span_ns) for s in d.whole_steps] for d in result.devices if d.steps]
     if not lengths:
         return Measured(reason=say("no step is recorded") if result.devices else _NO_TASK)

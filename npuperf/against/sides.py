@@ -150,7 +150,7 @@ def _middling(digest: Digest) -> bool:
 def _wrong(digest: Digest) -> Message | None:
     """Say what of a digest contradicts itself; whoever compares relies on it."""
     per_step = [len(digest.steps)] if digest.steps else [len(digest.span_ns), 1]
-    # A host alone has steps, and no time of a device.
+    # A host alone has no time of a device; of earlier versions no length of its steps either.
     timed = bool(digest.devices or digest.span_ns or digest.total_ns or digest.types)
     lists = [*(t.ns for t in digest.types), *(t.count for t in digest.types), *(c.count for c in digest.counts)]
     lists += [c.bytes for c in digest.counts if c.bytes is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Final, get_args
 
 import numpy as np
@@ -360,22 +361,40 @@ def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
         counts += count_compilations(nesting, host, places)
     if profile.kineto:  # there is no AI CPU to tell of
         told = (*told, "aicpu")
-    return counts_alone(numbers.tolist(), counts, [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told])
+    lengths = [_length(steps, number) for number in numbers.tolist()]
+    untold = [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told]
+    return host_alone(numbers.tolist(), lengths, counts, untold)
+
+
+def _length(steps: HostSteps, number: int) -> int:
+    """Return how long a step lasted for the host, ns: from the first of its ranges, which may be marked twice."""
+    of_it = steps.number == number
+    return int(steps.end[of_it].max() - steps.start[of_it].min())
 
 
 def digest_of_hosts(hosts: Sequence[Digest]) -> Digest | None:
-    """Return the digest of a run without any device: what its processes counted. None where nothing was recorded."""
-    steps = sorted({number for host in hosts for number in host.steps})
-    return counts_alone(steps, *merge_counts(hosts, steps)) if hosts else None
+    """Return the digest of a run without any device: what its processes counted, and how long their steps were.
+
+    None where nothing was recorded.
+    """
+    if not hosts:
+        return None
+    lengths: dict[int, list[int]] = {}
+    for host in hosts:
+        for number, length in zip(host.steps, host.span_ns, strict=True):
+            lengths.setdefault(number, []).append(length)
+    steps = sorted(lengths)
+    means = [round(fmean(lengths[number])) for number in steps]
+    return host_alone(steps, means, *merge_counts(hosts, steps))
 
 
-def counts_alone(steps: list[int], counts: list[Count], uncounted: list[CountKind]) -> Digest:
-    """Return a digest without any time of a device, so that there is no length of a step, and no window."""
+def host_alone(steps: list[int], span_ns: list[int], counts: list[Count], uncounted: list[CountKind]) -> Digest:
+    """Return a digest without any time of a device, so that no window is split into parts."""
     return Digest(
         devices=0,
         windows=0,
         steps=steps,
-        span_ns=[],
+        span_ns=span_ns,
         total_ns=0,
         parts=[],
         types=[],

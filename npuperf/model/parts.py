@@ -57,6 +57,10 @@ COARSENESS: Final[tuple[KeyedBy, ...]] = get_args(KeyedBy)
 Lack = Literal["launches", "calls", "rows"]
 
 
+#: Whose clock the length of a step is of.
+TimedBy = Literal["device", "host"]
+
+
 class PartSum(Model, frozen=True, kw_only=True):
     """One part of the windows, summed over all of them: ``ns``, and how many things (kernels, waits) make it up.
 
@@ -97,7 +101,8 @@ class Digest(Model, frozen=True, kw_only=True):
     """All windows of a recording summed. ``total_ns`` is their length, and exactly the sum of the ``parts``.
 
     ``windows``: how many were summed, so that a mean step is ``total_ns / windows`` long; ``steps``: their numbers,
-    in order, empty where no step is recorded; ``span_ns``: per step the mean length over its devices, rounded.
+    in order, empty where no step is recorded; ``span_ns``: per step the mean length over its devices, rounded; of a
+    run without any device the length of the host's own step, the mean over its processes, and nothing without steps.
     ``steps`` and what counts per step are as long as ``span_ns``, or of one place where no step is recorded.
     ``uncounted``: kinds of things that this recording does not tell, so that none is not zero.
     ``lacks``: what else it does not tell, of any device.
@@ -114,6 +119,13 @@ class Digest(Model, frozen=True, kw_only=True):
     keyed_by: KeyedBy = "shapes"
     uncounted: list[CountKind] = []
     lacks: list[Lack] = []
+
+    @property
+    def timed(self) -> TimedBy | None:
+        """Whose clock ``span_ns`` is of; None where no length is recorded."""
+        if self.total_ns:
+            return "device"
+        return "host" if not self.devices and any(self.span_ns) else None
 
 
 # -- What the hardware counters of an operator tell.

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.against.compare import compare_results
+from npuperf.analyze.counting import host_alone
 from npuperf.base.errors import UsageError
 from npuperf.model.parts import Count
 
@@ -235,12 +236,44 @@ def test_operators_are_not_gone_where_no_device_is_recorded() -> None:
     assert str(found.reason) == "the new side has no time of a device"
 
 
-def test_without_time_counts_tell() -> None:
+def test_equal_counts_say_nothing_of_time() -> None:
+    """A run without a device and without steps has no length, whatever it counted, even against itself."""
     add = Count(kind="host_operator", key="aten::add", count=[4])
-    same, other = stepless(0, [add]), stepless(0, [replace(add, count=[5])])
-    assert compare_results([same], [same], THRESHOLDS).verdict == "same"
-    assert compare_results([same], [other], THRESHOLDS).verdict == "cannot_tell"
-    assert compare_results([stepless(0)], [stepless(0)], THRESHOLDS).verdict == "cannot_tell"
+    alone = run_of(host_alone([], [], [add], []))
+    found = compare_results([alone], [alone], THRESHOLDS)
+    assert found.verdict == "cannot_tell"
+    assert str(found.reason).startswith("no time of a device is recorded on either side, and no step of the host; ")
+    assert "npuperf profile" in str(found.reason)
+
+
+def on_host(*span_ns: int):  # type: ignore[no-untyped-def]
+    """A run on a CPU: the same operators in each step, however long it is."""
+    adds = [Count(kind="host_operator", key="aten::add", count=[4] * len(span_ns))]
+    return run_of(host_alone([*range(len(span_ns))], [*span_ns], adds, []))
+
+
+def test_without_a_device_the_steps_of_the_host_are_judged() -> None:
+    """Equal counts, and steps of 19 ms against such of 893 ms: 47 times as long."""
+    fast = on_host(*(19_000_000 + 10_000 * i for i in (3, 1, 4, 1, 5, 9, 2, 6)))
+    slow = on_host(*(893_000_000 + 10_000 * i for i in (2, 7, 1, 8, 2, 8, 1, 8)))
+    found = compare_results([fast], [slow], THRESHOLDS)
+    assert (found.verdict, found.samples, found.waterfall, found.delta_ns) == ("worse", (8, 8), (), None)
+    assert (found.old_median_ns, found.new_median_ns) == (19_035_000, 893_045_000)  # by hand
+    assert "these are the host's steps: no time of a device is recorded" in str(found.reason)
+    assert compare_results([slow], [fast], THRESHOLDS).verdict == "better"
+    assert compare_results([fast], [fast], THRESHOLDS).verdict == "same"
+    assert compare_results([fast], [on_host(893_000_000)], THRESHOLDS).verdict == "cannot_tell"
+
+
+def test_the_hosts_steps_never_stand_against_a_devices() -> None:
+    found = compare_results([side()], [on_host(*SPANS)], THRESHOLDS)
+    assert (found.verdict, str(found.reason)) == ("cannot_tell", "the new side has no time of a device")
+
+
+def test_where_only_one_side_has_steps_of_the_host_nothing_is_told() -> None:
+    found = compare_results([on_host(*SPANS)], [run_of(host_alone([], [], [], []))], THRESHOLDS)
+    assert found.verdict == "cannot_tell"
+    assert str(found.reason).startswith("the new side has no steps; mark steps on both sides")
 
 
 def test_in_other_work_nothing_replaces_anything() -> None:

@@ -13,7 +13,7 @@ from build import EPOCH, H, K, analyze_path, ascend_pt, kernel_details
 from conversion import to_db
 from inputs import KERNELS, database
 
-from npuperf.analyze.counting import MOST_KEYS, Places, counts_alone, merge_counts, tallied
+from npuperf.analyze.counting import MOST_KEYS, Places, host_alone, merge_counts, tallied
 from npuperf.model.device import HostSteps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels
@@ -235,7 +235,7 @@ def test_devices_are_added_by_the_numbers_of_their_steps() -> None:
         Count(kind="launch", key="Add", count=[10, 20]),
         Count(kind="copy", key="host to device", count=[1, 1], bytes=[5, 6]),
     ]
-    one, other = counts_alone([3, 4], mine, []), counts_alone([4, 5], theirs, ["sync"])
+    one, other = host_alone([3, 4], [1, 1], mine, []), host_alone([4, 5], [1, 1], theirs, ["sync"])
     counts, untold = merge_counts([one, other], [3, 4, 5])
     assert counts == [
         Count(kind="launch", key="Add", count=[1, 12, 20], where="a.py:1 f"),
@@ -246,5 +246,5 @@ def test_devices_are_added_by_the_numbers_of_their_steps() -> None:
 
 def test_bytes_that_one_device_does_not_tell_are_not_told() -> None:
     one, other = Count(kind="copy", key="a", count=[1], bytes=[10]), Count(kind="copy", key="a", count=[2])
-    counts, _ = merge_counts([counts_alone([], [one], []), counts_alone([], [other], [])], [])
+    counts, _ = merge_counts([host_alone([], [], [one], []), host_alone([], [], [other], [])], [])
     assert counts == [Count(kind="copy", key="a", count=[3])]

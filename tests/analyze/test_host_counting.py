@@ -63,10 +63,11 @@ def test_operators_are_counted_by_what_goes_into_them(tmp_path: Path) -> None:
     }
     digest = result.digest
     assert digest is not None
-    assert (digest.devices, digest.windows, digest.steps, digest.span_ns, digest.total_ns) == (0, 0, [3, 4], [], 0)
+    assert (digest.devices, digest.windows, digest.steps, digest.total_ns) == (0, 0, [3, 4], 0)
+    assert digest.span_ns == [99_000, 99_000]  # of the host's marks, 99 us each
     assert digest.uncounted == ["launch", "sync", "copy", "collective", "graph_replay", "allocation"]
     assert str(steps_line(result)) == "2 steps of the host · 0 devices"
-    assert str(_step_time(result, None).reason) == "no device task in this data"
+    assert _step_time(result, None).series == ((99_000.0, 99_000.0),)
     assert result.verdict.bound == "unknown"
     assert result.devices == []
 
@@ -75,7 +76,8 @@ def test_without_steps_everything_is_one(tmp_path: Path) -> None:
     events = [e for n in (3, 4) for e in program(n, 32) if not e["name"].startswith("ProfilerStep")]
     result = analyze_path(trace(tmp_path / "a.pt.trace.json", events))
     assert result.digest is not None
-    assert result.digest.steps == []
+    assert (result.digest.steps, result.digest.span_ns) == ([], [])
+    assert str(_step_time(result, None).reason) == "no device task in this data"
     assert counted(result)["aten::addmm [32;8,16;16,32] float"] == [2]
 
 
@@ -88,12 +90,17 @@ def test_a_step_is_chosen_and_one_that_is_not_there_refused(tmp_path: Path) -> N
 
 
 def test_processes_are_added_step_by_step(tmp_path: Path) -> None:
+    """A step's length is the mean of those who have it; what is marked twice is one step."""
     for rank, steps in ((0, (3, 4)), (1, (4, 5))):
         events = [e for n in steps for e in program(n, 32)]
+        marked = [e for e in events if e["name"].startswith("ProfilerStep")]
+        for mark in marked:
+            mark["dur"] -= 20.0 * rank
+        events += [mark | {"cat": "cpu_op"} for mark in marked]
         trace(tmp_path / f"rank{rank}.pt.trace.json", events, distributedInfo={"rank": rank, "world_size": 2})
     result = analyze_path(tmp_path)
     assert result.digest is not None
-    assert result.digest.steps == [3, 4, 5]
+    assert (result.digest.steps, result.digest.span_ns) == ([3, 4, 5], [99_000, 89_000, 79_000])
     assert counted(result)["aten::mm [32,8;8,16] float"] == [1, 2, 1]
     assert counted(analyze_path(tmp_path, ranks=frozenset({1})))["aten::mm [32,8;8,16] float"] == [1, 1]
 

@@ -280,7 +280,7 @@ def test_many_ranks_stay_small() -> None:
 
 
 def test_a_run_on_a_host_alone_is_a_baseline(tmp_path: Path) -> None:
-    """It has counts for every step, and no time of a device."""
+    """It has counts for every step and how long the host took for it, 90 us, and no time of a device."""
     marks = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 90) for n in (1, 2, 3)]
     calls = [("cpu_op", "aten::mm", 100 * n + 5, 20) for n in (1, 2, 3)]
     trace = tmp_path / "a.pt.trace.json"
@@ -291,5 +291,5 @@ def test_a_run_on_a_host_alone_is_a_baseline(tmp_path: Path) -> None:
     kept.write_text(without_blanks(render(reduced(result), "json")), "utf-8")
     side = read_result(kept, "main")
     assert side.digest is not None
-    assert (side.digest.steps, side.digest.span_ns) == ([1, 2, 3], [])
+    assert (side.digest.steps, side.digest.span_ns) == ([1, 2, 3], [90_000] * 3)
     assert compare_results([side], [result], load_thresholds({})).verdict == "same"
