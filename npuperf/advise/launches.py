@@ -45,6 +45,7 @@ from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct, numbered
 from npuperf.model.labels import Mask
+from npuperf.model.names import pattern_for
 
 _TORCHAIR: Final = say("TorchAir, overview and reduce-overhead: constraints")
 _NPU_GRAPHS: Final = say("torch_npu developer notes, NPUGraph: where it applies")
@@ -540,7 +541,7 @@ _SCATTER: Final = say("scatter of equal calls in the timeline; a thread that mov
 _CALLS_LEAST: Final = 20
 _STEPS_LEAST: Final = 2
 #: Calls of one name do the same work, unlike Node@launch, which stands for any kernel.
-_SAME_WORK: Final = re.compile(r"^AscendCL@acl(nn|op)|^cudaLaunchKernel")
+_SAME_WORK: Final = re.compile(rf"^AscendCL@acl(nn|op)|{pattern_for('launch', 'cuda', 'hip')}")
 _LAUNCHING_CALLS: Final = Need(
     say("launching calls"),
     lambda view: float(view.profile.host.events.name.has(_SAME_WORK)),

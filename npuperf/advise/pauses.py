@@ -35,23 +35,19 @@ from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_frame, shorten
 from npuperf.model.labels import I64, Labels
+from npuperf.model.names import names_for
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 
 # -- Work of the first calls of a process in the window: contexts, modules, binaries. A warm run has none of it.
 
 #: Calls that may be one-time work; waits and copies take as long as the device, compilation has a rule of its own.
-_CALL: Final = re.compile(r"^(AscendCL@acl|Runtime@|acl|cuda|cu[A-Z]|hip)")
-_NOT: Final = re.compile(r"Synchronize|Memcpy|Memset|Wait|Query|Compile")
+_CALL: Final = names_for("call", "operator")
+_NOT: Final = names_for("async")
 #: Calls that only set something up.
-_ONCE: Final = re.compile(
-    r"^(?:cuInit|cu(?:da)?(?:Module|Library)(?:Load|Get)\w*|cuCtxCreate\w*|cuDevicePrimaryCtx\w*|cudaSetDevice"
-    r"|cudaStreamCreate\w*|cudaGetDeviceProperties\w*|hip(?:Init|SetDevice|Module(?:Load|Get)\w*|StreamCreate\w*)"
-    r"|(?:\w+@)?(?:aclInit|aclrtSetDevice|aclrtCreate(?:Context|Stream)\w*|aclrtBinaryLoad\w*|HcclCommInit\w*"
-    r"|\w*(?:DevBinaryRegister|RegisterAllKernel)\w*))$"
-)
+_ONCE: Final = names_for("set_up")
 #: The call that is used to make the context, if it is the first of all.
-_CONTEXT: Final = ("cudaFree", "hipFree")
+_CONTEXT: Final = names_for("context")
 #: One-time work is done in one of the first calls of a name: the very first may only be on another thread or stream.
 _FIRST: Final = 3
 _NAMED: Final = 3
@@ -121,7 +117,7 @@ def one_time(events: Spans, thresholds: Thresholds) -> I64:
     long = calls & (dur >= thresholds.pause_ns)
     first_of_all = int(np.flatnonzero(calls)[np.argmin(events.start[calls])]) if calls.any() else -1
     once = long & events.name.flag([bool(_ONCE.match(n)) for n in names])
-    if first_of_all >= 0 and names[events.name.codes[first_of_all]] in _CONTEXT:
+    if first_of_all >= 0 and _CONTEXT.match(names[events.name.codes[first_of_all]]):
         once[first_of_all] |= bool(long[first_of_all])
     for code in distinct(events.name.codes[long]).tolist():
         mine = np.flatnonzero(events.name.codes == code)

@@ -20,6 +20,7 @@ from npuperf.model.groups import numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.names import names_for, pattern_for
 from npuperf.model.parts import Count, CountKind, Digest
 from npuperf.model.tasks import Tasks, Work
 
@@ -35,14 +36,9 @@ KINDS: Final[tuple[CountKind, ...]] = get_args(CountKind)
 OF_KERNELS: Final[tuple[CountKind, ...]] = ("launch", "aicpu", "collective", "copy")
 OF_CALLS: Final[tuple[CountKind, ...]] = ("sync", "compile", "graph_replay", "allocation")
 #: Runs of whole graphs: captured ones that are replayed, and such as GE or TorchAir executes.
-_REPLAY: Final = re.compile(
-    r"^AscendCL@aclmdl(RI)?Execute|^(cuda|hip)GraphLaunch|^TorchNpuGraphBase::Run$|^ExecuteGraph$"
-    r"|^RunGraph(WithStreamAsync)?$"
-)
+_REPLAY: Final = names_for("replay", "graph_run")
 #: Calls that take memory from the driver or give it back: most requests the allocator answers itself.
-_ALLOCATION: Final = re.compile(
-    r"^(AscendCL@aclrt|cuda|hip)(Malloc|Free|HostAlloc|HostFree|HostMalloc)\w*$|^PTA\b.*(malloc|free)"
-)
+_ALLOCATION: Final = re.compile(pattern_for("allocate", "cuda", "hip", "acl", "torch_npu"))
 _QUEUED: Final = re.compile(r"^Dequeue@(.+)$")
 #: Transfers that are parts of collectives.
 _OF_COLLECTIVES: Final = re.compile(r"^SDMA", re.I)

@@ -19,6 +19,7 @@ from npuperf.model.groups import first_rows, largest, numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import narrow
 from npuperf.model.labels import I64, U8, Columns, Mask
+from npuperf.model.names import is_step
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Tasks
 
@@ -69,7 +70,7 @@ class Blamed(TimedPieces, frozen=True):
 def main_thread(host: HostOps) -> int:
     """Return the thread with the steps, else that with most operators, else -1."""
     events = host.events
-    steps = np.flatnonzero(events.name.flag([n.startswith("ProfilerStep#") for n in events.name.names]))
+    steps = np.flatnonzero(events.name.flag([is_step(n) for n in events.name.names]))
     threads = events.thread[steps] if len(steps) else host.ops.thread
     if not len(threads):
         return -1

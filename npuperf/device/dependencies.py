@@ -30,6 +30,7 @@ from npuperf.device.study import Study
 from npuperf.model.groups import distinct, largest, sorted_rows
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Columns, Labels, Mask
+from npuperf.model.names import names_for
 from npuperf.model.result import Dependency, DependencyKind
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -46,7 +47,7 @@ _OF_WORK: Final[dict[int, DependencyKind]] = {
 _WAIT: Final = re.compile(r"wait", re.I)
 _RECORD: Final = re.compile(r"(event|notify).?record|record.?(event|notify)", re.I)
 #: Calls of the runtime that may hold up the device, besides blocking copies: memory that is taken or given back.
-_HOLDING: Final = re.compile(r"AscendCL@aclrt(Malloc|Free)(Host)?$|^(cuda|hip)(Malloc|Free|HostAlloc|FreeHost)$")
+_HOLDING: Final = names_for("holding")
 
 
 class Dependencies(TimedPieces, frozen=True):

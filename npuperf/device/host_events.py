@@ -13,6 +13,7 @@ from npuperf.model.groups import distinct
 from npuperf.model.host import PROFILER_FRAME, Spans, frame_cause, is_frame
 from npuperf.model.intervals import ThreadRows, passed
 from npuperf.model.labels import I32, I64, U8, Labels, Mask
+from npuperf.model.names import names_for
 
 #: "No event".
 NONE: Final = -1
@@ -94,52 +95,46 @@ def inherited(parent: I32, own: U8) -> U8:
 # beginning to its end. A user's range, a user's file or a folder that merely sounds like one tells nothing.
 
 #: Calls of a runtime; where none is recorded, there may have been any number of them.
-RUNTIME_CALL: Final = re.compile(r"^(AscendCL@|Runtime@|acl(rt|mdl)|cuda[A-Z]|cu[A-Z]|hip[A-Z])")
+RUNTIME_CALL: Final = names_for("call")
 #: Calls of a runtime in which the host waits for the device.
-BLOCKING_COPY: Final = re.compile(r"^(AscendCL@aclrt|cuda|hip)Memcpy$")
-WAITING: Final = re.compile(rf"^(AscendCL@aclrt|Runtime@|cuda|cu[A-Z]|hip)\w*Synchronize\w*$|{BLOCKING_COPY.pattern}")
+BLOCKING_COPY: Final = names_for("blocking_copy")
+WAITING: Final = names_for("wait", "blocking_copy")
 #: Torch operators that bring a value back to the host: they wait only where it comes from the device.
-READERS: Final = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$")
+READERS: Final = names_for("read")
 #: The one of them that reads, which the others may contain.
 READING: Final = re.compile(r"^aten::_local_scalar_dense$")
-_LAYER: Final = r"(AscendCL|Node|Model|Runtime|GE)@"
-#: Names of phases that torch times while it compiles (torch._dynamo.utils.dynamo_timed).
-_TIMED: Final = r"\(dynamo_timed\)$|^(entire_frame_compile|_compile\.compile_inner|backend_compile|compile_fx_inner)$"
-#: Every cause with the names that tell it; the first match counts. Names are those of torch_npu, CANN and CUDA.
-_PATTERNS: Final = (
-    ("step", r"^ProfilerStep"),
-    ("profiler", PROFILER_FRAME),
-    ("sync", rf"{WAITING.pattern}|{READERS.pattern}"),
-    ("data_loading", r"^enumerate\(DataLoader\)#"),
-    ("compile", rf"^AscendCL@(opCompile|aclopCompile)$|^{_LAYER}\w*Build(Model|Graph)\w*$|{_TIMED}"),
-    ("gc", r"^(Python )?GC$"),
-    ("communication", r"^((Enqueue|Dequeue|AscendCL|Node|Model|Runtime)@)?(hcom_\w+|Hccl[A-Z]\w*|nccl[A-Z]\w*)$"
-                      r"|^(Communication|Hccl|HCCL)@|^(nccl|hccl|gloo):\w+|^_?c10d\w*::|^record_param_comms$"),
-    ("tiling", rf"^{_LAYER}\w*(Tiling|InferShape|GetWorkspaceSize|AllocMem|AllocBatchHbm|FreeMem|CalcWorkspace)"
-               r"|^(aclnn\w+GetWorkspaceSize|\[?(Tiling|InferShape|AllocBatchHbm|FreeMem|CalcWorkspace)\w*\]?)$"),
-    ("launch", r"^Node@|^Runtime@|^Model@|^(cuda|cu|hip)\w*(LaunchKernel|GraphLaunch|LaunchCooperative)\w*$"
-               r"|^rtKernelLaunch|^AscendCL@(aclmdl\w*Execute\w*|aclrtLaunch\w*)$"),
-    ("aclop", r"^AscendCL@aclop(CompileAndExecute|Execute)(V2)?$"),
-    ("execute", r"^AscendCL@acl(nn|op|Create|Destroy)|^aclnn\w|^aclop\w"),
-    ("memory", r"^AscendCL@aclrt(Malloc|Free|Memcpy|Memset)|^cuda(Malloc|Free|Memcpy|Memset|HostAlloc)"
-               r"|^PTA\b.*(malloc|free)"),
-    ("runtime", r"^AscendCL@|^cuda[A-Z]|^cu[A-Z]|^hip[A-Z]"),
-    ("queue", r"^(Enqueue|Dequeue)\b"),
-    ("optimizer", r"^Optimizer\."),
-    ("autograd", r"^autograd::|^\w*Backward\d*$|^torch::autograd"),
-    ("torch_op", r"^[\w.]+::|^TorchDynamo Cache Lookup$"),
-    ("python", r"^nn\.Module: "),
-)  # fmt: skip
-CAUSES: Final = (*(name for name, _ in _PATTERNS), "range", "unrecorded")
+#: Every cause with what tells it; the first match counts. The names of each purpose are in npuperf.model.names.
+_RULES: Final = (
+    ("step", names_for("step")),
+    ("profiler", re.compile(PROFILER_FRAME)),
+    ("sync", names_for("wait", "blocking_copy", "read")),
+    ("data_loading", names_for("data_loading")),
+    ("capture", names_for("capture_begin", "capture_end", "capture")),
+    ("compile", names_for("compile")),
+    ("gc", names_for("gc")),
+    ("communication", names_for("communication")),
+    ("tiling", names_for("tiling")),
+    ("memory", names_for("copy", "allocate", "map")),
+    ("launch", names_for("launch", "replay")),
+    ("aclop", names_for("aclop")),
+    ("execute", names_for("operator")),
+    ("runtime", names_for("call")),
+    ("queue", names_for("queue")),
+    ("optimizer", names_for("optimizer")),
+    ("autograd", names_for("autograd")),
+    ("torch_op", names_for("torch_op")),
+    ("compiled", names_for("compiled", "graph_run")),
+    ("python", re.compile(r"^nn\.Module: ")),
+)
+CAUSES: Final = (*(name for name, _ in _RULES), "range", "unrecorded")
 CODE: Final = {name: code for code, name in enumerate(CAUSES)}
-_RULES: Final = tuple((name, re.compile(pattern)) for name, pattern in _PATTERNS)
 
 #: Causes that stand for work of the thread itself; ranges, frames and steps merely surround it.
-BUSY: Final = frozenset(CAUSES) - {"step", "range", "python", "optimizer", "unrecorded"}
+BUSY: Final = frozenset(CAUSES) - {"step", "range", "python", "optimizer", "compiled", "unrecorded"}
 #: Causes of the host time that a launch itself costs: fewer launches mean less of them.
 LAUNCHING: Final = ("tiling", "launch", "aclop", "execute", "runtime", "queue", "autograd", "torch_op")
 #: Host time that fewer or cheaper launches do not save.
-NOT_LAUNCHING: Final = ("sync", "data_loading", "compile", "gc", "communication")
+NOT_LAUNCHING: Final = ("sync", "data_loading", "capture", "compile", "gc", "communication")
 #: What may go on between two launches as a part of launching, but not for long: see ``pauses``.
 BETWEEN: Final = tuple(name for name in CAUSES if name not in (*LAUNCHING, *NOT_LAUNCHING))
 #: What runs inside of these is part of them, whatever it is. A compilation launches nothing but its own trials.

@@ -16,6 +16,7 @@ from msgspec import Struct
 from npuperf.base.messages import Message, say
 from npuperf.model.device import DeviceProfile, Environment
 from npuperf.model.labels import Mask
+from npuperf.model.names import names_for
 from npuperf.model.tasks import NO_TIME, Work
 from npuperf.model.thresholds import Thresholds
 
@@ -33,7 +34,7 @@ _EXECUTED: Final = re.compile(
 #: Calls that launch an operator by the older interface.
 ACLOP_CALL: Final = re.compile(r"aclop(CompileAndExecute|Execute)")
 _SCHEDULED: Final = re.compile(r"InferShape|^RefreshAtTensorFromGeTensor$|RT2")
-_EXECUTOR: Final = re.compile(r"^TorchNpuGraphBase::Run$|^ExecuteGraph$|^RunGraph(WithStreamAsync)?$")
+_EXECUTOR: Final = names_for("graph_run")
 
 
 def is_graph_run(name: str) -> bool:
@@ -117,7 +118,7 @@ _RANDOM: Final = re.compile(
 #: No number of threads has more.
 _DIGITS: Final = 9
 #: Ranges that torch puts around code that torch.compile made.
-_COMPILED: Final = re.compile(r"^Torch-Compiled Region\b|^## Call CompiledFxGraph\b")
+_COMPILED: Final = names_for("compiled")
 
 
 class Traits(Struct, frozen=True, kw_only=True):

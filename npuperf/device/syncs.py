@@ -8,12 +8,13 @@ from typing import Final, get_args
 import numpy as np
 from msgspec import Struct
 
-from npuperf.device.host_events import NONE, READERS, READING, WAITING, Nesting
+from npuperf.device.host_events import BLOCKING_COPY, NONE, READERS, READING, WAITING, Nesting
 from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.host import HostOps, is_profiler_frame, is_user_frame, shorten, user_frame
 from npuperf.model.intervals import rows_of
 from npuperf.model.labels import I64, U8, Columns, Labels, Mask
+from npuperf.model.names import is_step
 from npuperf.model.result import WaitKind, WaitPurpose
 from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
@@ -36,7 +37,7 @@ _CALLS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
     ("device", WHOLE_DEVICE),
     ("event", re.compile(r"EventSynchronize|SynchronizeEvent")),
     ("stream", ONE_STREAM),
-    ("copy", re.compile(r"Memcpy$")),
+    ("copy", BLOCKING_COPY),
 )
 #: Copies as they are recorded: torch_npu's queued copies, CANN's directions, Kineto's device tasks.
 _DIRECTIONS: Final[tuple[tuple[WaitKind, re.Pattern[str]], ...]] = (
@@ -144,7 +145,7 @@ class Copies(Struct, frozen=True):
 def ends_step(end: I64, nesting: Nesting, tasks: Tasks) -> Mask:
     """True for calls after which nothing more is launched within their step: waits at the end of a step."""
     events = nesting.events
-    steps = np.flatnonzero(events.name.flag([n.startswith("ProfilerStep#") for n in events.name.names]))
+    steps = np.flatnonzero(events.name.flag([is_step(n) for n in events.name.names]))
     if not len(steps):
         return np.zeros(len(end), np.bool_)
     steps = steps[np.argsort(events.start[steps], kind="stable")]

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from npuperf.model.groups import distinct
 from npuperf.model.intervals import rows_of
 from npuperf.model.labels import I64, Columns, Labels
+from npuperf.model.names import is_step
 
 _NESTED: Final = 16
 #: Events that are looked through at once for those around a time.
@@ -177,7 +178,7 @@ class HostOps(Struct, frozen=True):
             if name and "::" in name:
                 return name
         name = self.ops.name[op]
-        return None if name and name.startswith("ProfilerStep#") else name
+        return None if name and is_step(name) else name
 
     def code_line(self, op: int) -> str | None:
         """Return the line of the user's code that led to operator ``op``, or None if it was not recorded."""
@@ -214,7 +215,7 @@ class HostOps(Struct, frozen=True):
     def _recorded(self, op: int) -> str | None:
         """Return the line of an operator's recorded stack; that of a whole step only says where the step begins."""
         stack = self.stack[op] if len(self.stack) else None
-        if not stack or (self.ops.name[op] or "").startswith("ProfilerStep#"):
+        if not stack or is_step(self.ops.name[op] or ""):
             return None
         return user_frame(stack)
 
@@ -296,7 +297,7 @@ class Lines(Struct, frozen=True):
         ops, stack = host.ops, host.stack if len(host.stack) else Labels.missing(len(host.ops))
         found = [user_frame(text) for text in stack.names]
         lines = Labels.of(found).take(stack.codes.astype(np.int64))
-        step = ops.name.flag([name.startswith("ProfilerStep#") for name in ops.name.names])
+        step = ops.name.flag([is_step(name) for name in ops.name.names])
         told = lines.known() & ~step
         arrow = _arrows(host)
         return cls(

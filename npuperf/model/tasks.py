@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
+from npuperf.model.names import NPU_COMMUNICATION
 
 _Cell = TypeVar("_Cell", bound=np.generic)
 #: "No such time" in a column of int64 nanoseconds.
@@ -50,7 +51,6 @@ RUNTIME_CORES: Final = {
 }
 COMPUTE_CORES = ("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU")
 COMMUNICATION_CORES = ("COMMUNICATION", "HCCL")
-_COMMUNICATION_NAME = re.compile(r"^(hcom_|allreduceaicpukernel|.*nccl)|aivkernel$", re.IGNORECASE)
 _KERNEL_TYPE = re.compile(
     r"^(kernel_\w+|ai_?core|ai_?cpu|ai_?vector_?core|aic|aiv|aiv_sqe|mix_ai[cv]|dsa(_sqe)?)$", re.I
 )
@@ -89,7 +89,7 @@ def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
         found = None if _KERNEL_NAME.search(text) else _work_of_text(text)
         by_name[code] = Work.COMPUTE if found is None else found
     work = np.where(work == 255, by_name[name.codes], work)
-    communication = name.flag([bool(_COMMUNICATION_NAME.search(n)) for n in name.names])
+    communication = name.flag([bool(NPU_COMMUNICATION.search(n)) for n in name.names])
     return np.where(communication, np.uint8(Work.COMMUNICATION), work).astype(np.uint8)
 
 
@@ -100,7 +100,7 @@ def work_of_rows(core: Labels, name: Labels) -> npt.NDArray[np.uint8]:
     """
     by_core = core.flag([c in COMMUNICATION_CORES for c in core.names])
     open_core = ~core.flag([c in COMPUTE_CORES for c in core.names])
-    by_name = name.flag([bool(_COMMUNICATION_NAME.search(n)) for n in name.names])
+    by_name = name.flag([bool(NPU_COMMUNICATION.search(n)) for n in name.names])
     return np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
 
 

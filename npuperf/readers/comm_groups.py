@@ -199,7 +199,12 @@ TYPES: Final = (
     "alltoallvc", "send", "receive", "batchSendRecv", "barrier",
 )  # fmt: skip
 POINT_TO_POINT: Final = ("send", "receive", "batchSendRecv")
-_KNOWN: Final = {t.lower(): t for t in TYPES} | {"sendrecv": "batchSendRecv", "recv": "receive", "bcast": "broadcast"}
+_KNOWN: Final = {t.lower(): t for t in TYPES} | {
+    "sendrecv": "batchSendRecv",
+    "recv": "receive",
+    "bcast": "broadcast",
+    "crossdevicereduce": "allReduce",  # vLLM's and SGLang's own, of one or two stages
+}
 _INSIDE: Final = re.compile("|".join(sorted(_KNOWN, key=len, reverse=True)))
 _NAME: Final = (
     r"^(?i:hcom)_+(?P<type>[A-Za-z]+(?:_[A-Za-z]+)*)"

@@ -21,6 +21,7 @@ from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.names import is_collective
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.cells import integer
 from npuperf.readers.comm_groups import GroupBook, header_groups, named_operations
@@ -95,7 +96,6 @@ class ClockRates(Struct, frozen=True):
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 _LABEL = re.compile(r"(?:NPU|GPU|XPU)\s*(\d{1,9})")
 _RUNTIME = re.compile(r"_(runtime|driver)$")
-_COLLECTIVE = re.compile(r"nccl|rccl|hccl|xccl", re.IGNORECASE)
 _INVALID_CONNECTION = 4294967295
 #: Types of tasks that say nothing.
 VAGUE: Final = ("Other", "UNKNOWN")
@@ -369,7 +369,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
     runtime = slices.filter(is_runtime)
     of_host = is_runtime | _category(slices, "cpu_op", "user_annotation", "python_function")
     host = _host_ops(trace, _spans(ops), ops.stack, slices.filter(of_host))
-    collective = gpu.name.flag([bool(_COLLECTIVE.search(n)) for n in gpu.name.names])
+    collective = gpu.name.flag([is_collective(n) for n in gpu.name.names])
     work = np.where(collective, Work.COMMUNICATION, Work.COMPUTE)
     work = np.where(_category(gpu, "gpu_memcpy", "gpu_memset"), Work.OTHER, work).astype(np.uint8)
     op = np.full(len(gpu), -1, np.int64)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from npuperf.model.host import Arrows, Spans, frame_cause, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels
+from npuperf.model.names import is_step
 from npuperf.model.tasks import UNKNOWN
 from npuperf.readers.join import Queue, match, pick, user_frames
 from npuperf.readers.sqlite import Database, Spelled
@@ -79,7 +80,7 @@ def read_torch(db: Database, launches: I64) -> TorchEvents:
     events = _spans(rows, name, np.flatnonzero(~is_frame))
     # Python's garbage collections stop the thread whose steps are marked, as in timelines.
     gc = host_spans(db, "GC_RECORD", {})
-    steps = np.flatnonzero(ops.name.flag([n.startswith("ProfilerStep#") for n in ops.name.names]))
+    steps = np.flatnonzero(ops.name.flag([is_step(n) for n in ops.name.names]))
     size = len(gc["start"])
     thread = np.full(size, ops.thread[steps[0]]) if len(steps) else gc["thread"]
     collections = Spans(gc["start"], gc["end"], thread, Labels(np.zeros(size, np.int32), ("GC",) if size else ()))

@@ -53,6 +53,7 @@ OUTCOME: Final = {
 CAUSE: Final = {
     "sync": say("waiting for the device"),
     "data_loading": say("data loading"),
+    "capture": say("capturing a graph"),
     "compile": say("compiling"),
     "gc": say("garbage collection"),
     "communication": say("communication calls"),
@@ -66,6 +67,7 @@ CAUSE: Final = {
     "optimizer": say("optimizer"),
     "autograd": say("autograd"),
     "torch_op": say("torch operators"),
+    "compiled": say("code that torch.compile made"),
     "python": say("Python"),
     "range": say("user range"),
     "profiler": say("the profiler itself"),
