@@ -43,7 +43,7 @@ from npuperf.model.result import (
     TypeTime,
     Verdict,
 )
-from npuperf.model.tasks import Work
+from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
 # -- What recording itself did to the steps that were judged, said where it matters, and the run's environment.
@@ -127,7 +127,7 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
         phases = [(*at, own, found) for at, (own, _, found) in zip(borders, judge_all(cuts, _PHASE), strict=True)]
     del judge_all  # much memory
     needed, *by_phase = sum_dependencies(study, [span, *((start, end) for start, end, *_ in phases)], thresholds)
-    weight = np.where(profile.tasks.work != Work.CONTROL, profile.tasks.dur, 0)
+    weight = _occupying(profile.tasks)
     return JudgedWindow(
         partition=partition,
         whole=study.timeline.whole() if step is None else partition,
@@ -189,7 +189,9 @@ def describe(
         phases=judged.phases,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
         dependencies=judged.dependencies,
-        typical_step=typical_step([s for s in judged.steps if s.whole], judged.phases, judged.shortest, thresholds),
+        typical_step=typical_step(
+            [s for s in judged.steps if s.whole], judged.phases, _labels_of(study), judged.shortest, thresholds
+        ),
         syncs=_syncs(window),
         replay=None
         if replay is None
@@ -240,6 +242,22 @@ def _judge_of(study: Study, thresholds: Thresholds) -> _JudgeAll:
         ]
 
     return judge_all
+
+
+def _occupying(tasks: Tasks) -> I64:
+    """Return how long each task occupies the device, ns."""
+    return np.where(tasks.work != Work.CONTROL, tasks.dur, 0)
+
+
+def _labels_of(study: Study) -> Callable[[int, int], Message | None]:
+    """Return what names the part of the program that ran between two times, ns from the device's first task."""
+    tasks, weight, origin = study.profile.tasks, _occupying(study.profile.tasks), study.timeline.span[0]
+
+    def label(start: int, end: int) -> Message | None:
+        first, last = np.searchsorted(tasks.start, [origin + start, origin + end]).tolist()
+        return study.sections.label(first, last, weight)
+
+    return label
 
 
 def _phase(

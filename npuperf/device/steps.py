@@ -6,6 +6,7 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -111,15 +112,21 @@ class _Part(Struct, frozen=True):
     """What a phase covers of one step, counted from the step's start, ns."""
 
     bound: Bound
-    label: Message | None
     start: int
     end: int
 
 
-def typical_step(steps: list[Step], phases: list[Phase], shortest: int, thresholds: Thresholds) -> TypicalStep | None:
+def typical_step(
+    steps: list[Step],
+    phases: list[Phase],
+    label: Callable[[int, int], Message | None],
+    shortest: int,
+    thresholds: Thresholds,
+) -> TypicalStep | None:
     """Fold the phases of two or more steps; steps whose phases or length differ are odd.
 
-    None where no two steps are alike, so that nothing is typical.
+    None where no two steps are alike, so that nothing is typical. ``label``: what of the program ran between two times,
+    which count as those of phases do: a phase may go on into the next step, where it does something else.
     """
     if len(steps) < 2 or not phases:
         return None
@@ -154,10 +161,13 @@ def typical_step(steps: list[Step], phases: list[Phase], shortest: int, threshol
     for k in range(len(usual)):
         alike = [parts[i][k] for i in fits]
         start, end = np.array([p.start for p in alike], np.int64), np.array([p.end for p in alike], np.int64)
+        labels = [
+            label(steps[i].start_ns + p.start, steps[i].start_ns + p.end) for i, p in zip(fits, alike, strict=True)
+        ]
         typical.append(
             TypicalPhase(
                 bound=Counter(p.bound for p in alike).most_common(1)[0][0],
-                label=Counter(p.label for p in alike).most_common(1)[0][0],
+                label=Counter(labels).most_common(1)[0][0],
                 start=_spread(start),
                 end=_spread(end),
                 length=_spread(end - start),
@@ -175,11 +185,11 @@ def _parts(step: Step, phases: list[Phase], shortest: int) -> list[_Part]:
     for p in phases[first:last]:
         a, b = max(p.start_ns, begin), min(p.end_ns, end)
         if parts and (b - a < shortest or parts[-1].bound == p.bound):
-            parts[-1] = _Part(parts[-1].bound, parts[-1].label, parts[-1].start, b - begin)
+            parts[-1] = _Part(parts[-1].bound, parts[-1].start, b - begin)
         elif parts and parts[-1].end - parts[-1].start < shortest:
-            parts[-1] = _Part(p.bound, p.label, parts[-1].start, b - begin)
+            parts[-1] = _Part(p.bound, parts[-1].start, b - begin)
         else:
-            parts.append(_Part(p.bound, p.label, a - begin, b - begin))
+            parts.append(_Part(p.bound, a - begin, b - begin))
     return parts
 
 

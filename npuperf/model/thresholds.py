@@ -39,6 +39,7 @@ class Thresholds(Struct, frozen=True):
     wait_least_ns: int
     wait_after_ns: int
     phase_share: float
+    vocabulary_least: int
     odd_step_share: float
     cause_share: float
     tiling_cache_entries: int
