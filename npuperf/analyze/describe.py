@@ -154,7 +154,7 @@ def describe(
     splits = core_limits.describe_splits(window, request.cores_of)
     launches, replay = study.launches, study.replay
     launched = int(np.count_nonzero(launches.known))
-    refusal = None if replay is None else replay.refusal(thresholds)
+    refusal = None if replay is None else replay.refusal(thresholds, study.judged)
     start, outside = span[0] - study.timeline.span[0], judged.whole.span_ns - judged.partition.span_ns
     before = start if outside > 0 else 0
     return Device(
@@ -199,7 +199,7 @@ def describe(
             usable=refusal is None,
             reason=refusal,
             error=replay.error,
-            unexplained_ns=replay.unexplained_ns,
+            unexplained_ns=replay.unexplained_in(study.judged),
             launched=replay.launched,
         ),
         communication=None if summary is None else bounds_alone(summary, judged.partition.comm_exposed_ns),

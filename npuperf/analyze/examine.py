@@ -210,7 +210,7 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
         elif view.study.replay is None:
             why = no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
         else:
-            why = view.study.replay.refusal(thresholds) or say("the replay gives no figures")
+            why = view.study.replay.refusal(thresholds, view.study.judged) or say("the replay gives no figures")
         return [unanswered(expr, why, device=report) for expr in asked]
     own = [_answered(expr, None, scene, report) for expr in asked]
     # changes of the host are left out where its times are the recording's own, or those of blocking launches

@@ -171,7 +171,7 @@ class DeviceArms(Struct, frozen=True):
     """Delays of each task (by start): after launch, after its stream, after another task, kept as measured.
 
     Where a task awaits no other, ``other_ns`` counts from time 0: the start of tasks that nothing else fixes.
-    ``unexplained_ns``: idle time that nothing in the data explains. Such waits are ``extra_ns`` after what decided the
+    ``unexplained``: idle time that nothing in the data explains. Such waits are ``extra_ns`` after what decided the
     start, or, for ``loose`` tasks, a delay after the task of any stream that ended last.
     """
 
@@ -183,7 +183,7 @@ class DeviceArms(Struct, frozen=True):
     awaited: I32
     assumed: Mask
     loose: Mask
-    unexplained_ns: int
+    unexplained: Intervals
 
 
 def device_arms(
@@ -223,13 +223,12 @@ def device_arms(
     own = late[kept]
     late[kept] = 0
     late[waits] = 0
-    idle, extra = 0, np.broadcast_to(np.int64(0), len(start))
+    idle, extra = Intervals.union(start[:0], end[:0]), np.broadcast_to(np.int64(0), len(start))
     if len(kept):
         extra = extra.copy()
         extra[kept] = np.where(loose[kept], 0, own)
-        # How much of these delays falls into time in which the device is idle.
-        delayed = Intervals.union(start[kept] - own, start[kept])
-        idle = int(delayed.total() - Intervals.union(start, end).within(delayed).sum())
+        # What of these delays falls into time in which the device is idle.
+        idle = Intervals.union(start[kept] - own, start[kept]).minus(Intervals.union(start, end))
     return DeviceArms(
         launch_ns=narrow(np.where(known, np.where(by_launch, late, 0) + latency, NEVER), SIGNED),
         gap_ns=narrow(np.where(follows, np.where(by_launch, np.minimum(freed, usual), late), NEVER), SIGNED),
@@ -239,7 +238,7 @@ def device_arms(
         awaited=np.where(loose, last, awaited),
         assumed=follows & by_launch & (not measured),
         loose=loose,
-        unexplained_ns=idle,
+        unexplained=idle,
     )
 
 

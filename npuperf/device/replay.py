@@ -58,7 +58,7 @@ class Replay(Struct, frozen=True):
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
     The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
-    ``unexplained_ns``: idle time kept as measured; ``launched``: share of tasks with a known launch; ``error``:
+    ``unexplained``: idle time kept as measured, on the device clock; ``launched``: share of tasks with a known launch; ``error``:
     relative difference of the replayed to the measured window, or to the steps, whichever is more; ``assumed_gap``:
     active tasks for which the gap after the task before is assumed, because no two tasks of the profile follow each
     other closely; ``loose``: active tasks without a launch that begin some time after everything before them, perhaps
@@ -76,7 +76,7 @@ class Replay(Struct, frozen=True):
     until: I64
     origin: int
     span: tuple[int, int]
-    unexplained_ns: int
+    unexplained: Intervals
     launched: float
     error: float
     assumed_gap: Mask
@@ -136,15 +136,20 @@ class Replay(Struct, frozen=True):
         begin, end = run(program, self.task[[first, last]]).start
         return int(end - begin)
 
-    def refusal(self, thresholds: Thresholds, *, host: bool = True) -> Message | None:
-        """Say why no modelled figure may be given, if so; ``host``: figures that depend on the host's time, too."""
-        span = max(self.span[1] - self.span[0], 1)
+    def unexplained_in(self, window: tuple[int, int]) -> int:
+        """Return how much idle time of a window is kept as measured, ns."""
+        before = self.unexplained.before(np.array(window, np.int64))
+        return int(before[1] - before[0])
+
+    def refusal(self, thresholds: Thresholds, window: tuple[int, int], *, host: bool = True) -> Message | None:
+        """Say why no modelled figure of a window may be given, if so; ``host``: of the host's time, too."""
+        idle, span = self.unexplained_in(window), max(window[1] - window[0], 1)
         if self.error > thresholds.replay_error:
             return say("the replay differs from the measured window by {error}", error=share(self.error))
         if host and self.launched < thresholds.replay_launched:
             return say("the launches of {unknown} of the tasks are unknown", unknown=share(1 - self.launched))
-        if self.unexplained_ns > thresholds.replay_unexplained * span:
-            unexplained = share(self.unexplained_ns / span)
+        if idle > thresholds.replay_unexplained * span:
+            unexplained = share(idle / span)
             return say("{share} of the window is idle for reasons that the data does not show", share=unexplained)
         return None
 
@@ -213,7 +218,7 @@ def build_replay(
     del start, end, key, drained, placed
     program = _assemble(order, chain, device, waits, registers, stream, len(streams), dur)
     since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
-    awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained_ns
+    awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained
     del stream, dur, order, chain, device, waits, registers
     base = _on_clock(run(program, task), origin)
     replayed = int(base.end.max() - base.start.min())
@@ -229,7 +234,7 @@ def build_replay(
         until=until,
         origin=origin,
         span=span,
-        unexplained_ns=unexplained,
+        unexplained=Intervals(unexplained.start + origin, unexplained.end + origin),
         launched=float(np.count_nonzero(known) / max(len(known), 1)),
         error=abs(replayed - (span[1] - span[0])) / max(span[1] - span[0], 1),
         assumed_gap=assumed,

@@ -64,8 +64,8 @@ class Study(Struct, frozen=True):
         syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
         # The return of these calls shows that the device has finished, or one stream of it, which is not named.
         names = nesting.events.name.take(syncs.event)
-        whole, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
-        sure = whole | one
+        device, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
+        sure = device | one
         launches = calibrate(tasks, thresholds, Returns(syncs.start[sure], syncs.end[sure], one[sure]))
         timeline = lay_out(tasks, launches)
         numbers, steps = step_windows(tasks)
@@ -75,6 +75,8 @@ class Study(Struct, frozen=True):
         replay = None
         if launches.known.any() and not profile.excerpt:
             replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
+        whole = whole_steps(tasks, numbers, thresholds)
+        judged = judged_window(steps, whole) or timeline.span
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
@@ -83,7 +85,7 @@ class Study(Struct, frozen=True):
             timeline=timeline,
             step_numbers=numbers,
             steps=steps,
-            whole=whole_steps(tasks, numbers, thresholds),
+            whole=whole,
             nesting=nesting,
             syncs=syncs,
             points=sync_points(syncs, nesting, host, tasks),
@@ -91,7 +93,7 @@ class Study(Struct, frozen=True):
             blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
             sections=find_sections(tasks, types, host, nesting, thresholds),
             replay=replay,
-            usable=replay is not None and replay.refusal(thresholds) is None,
+            usable=replay is not None and replay.refusal(thresholds, judged) is None,
             pause_ns=thresholds.pause_ns,
         )
 

@@ -215,5 +215,5 @@ def _study_cores(
         scene = None if replay is None else Scene.of(study, replay, span)
     if scene is None:
         return use, held, say("there is nothing to replay")
-    refused = scene.replay.refusal(thresholds, host=False)
+    refused = scene.replay.refusal(thresholds, span, host=False)
     return use, held, refused or Bench.of(scene, tasks, whole, waits, thresholds)

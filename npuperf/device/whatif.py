@@ -270,7 +270,7 @@ def gains_of(scene: Scene, changed: Program) -> list[int]:
         del times, gap, at_once
     else:
         gains = [saved(scene, changed)]
-    if replay.unexplained_ns:
+    if len(replay.unexplained):
         gains.append(scene.explained - _explained(scene, changed))
     if tight:
         gap = changed.gap_ns.astype(np.int64)

@@ -233,7 +233,8 @@ class SyncSite(Model, frozen=True, kw_only=True):
 class ReplayCheck(Model, frozen=True, kw_only=True):
     """How well the model reproduces the measured window, and whether figures may be modelled with it.
 
-    ``error``: relative difference of the window's length; ``unexplained_ns``: idle time kept as measured.
+    ``error``: relative difference of the window's length; ``unexplained_ns``: idle time of the judged
+    window kept as measured.
     """
 
     usable: bool

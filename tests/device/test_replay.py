@@ -172,6 +172,35 @@ def test_unexplained_waits_widen_the_interval(tmp_path: Path) -> None:
     assert low < high
 
 
+def at_rest(pause: int) -> list[K]:
+    """Ten kernels outside of all steps, launched in time; the last starts ``pause`` ns late for no reason recorded."""
+    before = [K(k.start, k.dur, k.name, launch=k.launch, launch_dur=2_000) for k in paced(10)]
+    return [*before[:-1], K(before[-1].start + pause, 6_000, "late", launch=before[-1].launch, launch_dur=2_000)]
+
+
+def test_idle_outside_of_the_judged_steps_is_no_share_of_their_window(tmp_path: Path) -> None:
+    """50 ms without a cause before two steps of 1.966 ms are most of the recording, and nothing of what is judged."""
+    at = 60_000_000
+    steps = [K(at + k.start, k.dur, k.name, launch=at + (k.launch or 0), launch_dur=2_000, step=11 + i // 25)
+             for i, k in enumerate(paced())]  # fmt: skip
+    result = analyze_path(ascend_pt(tmp_path, [*at_rest(50_000_000), *steps]), what_if=("compute*0.5",))
+    check = result.devices[0].replay
+    assert check is not None and (check.usable, check.unexplained_ns, check.reason) == (True, 0, None)
+    assert result.what_if[0].span_ns is not None
+
+
+def test_idle_of_the_judged_steps_is_not_thinned_out_by_what_lies_around_them(tmp_path: Path) -> None:
+    """Of a step of 1.206 ms, 0.8 ms have no cause: 66.3 %, however long the recording goes on before it."""
+    at = 60_000_000
+    late = [K(at + k.start + (800_000 if i > 4 else 0), k.dur, k.name, launch_dur=2_000, step=11,
+              launch=at + (k.launch or 0) + (800_000 if i > 5 else 0)) for i, k in enumerate(paced(11))]  # fmt: skip
+    busy = K(0, at - 1_000_000, "busy", launch=-10_000, launch_dur=2_000)
+    result = analyze_path(ascend_pt(tmp_path, [busy, *late]), what_if=("compute*0.5",))
+    check = result.devices[0].replay
+    assert check is not None and (check.usable, check.unexplained_ns) == (False, 800_000)
+    assert str(check.reason) == "66.3 % of the window is idle for reasons that the data does not show"
+
+
 def test_one_step_can_be_asked(tmp_path: Path) -> None:
     kernels = [K(k.start, k.dur, k.name, launch=k.launch, launch_dur=2_000, step=11 + i // 25) for i, k in
                enumerate(paced())]  # fmt: skip
