@@ -301,6 +301,22 @@ def fused_optimizer(view: DeviceView) -> Message:
     )
 
 
+def optimizer_gain(view: DeviceView) -> tuple[int, int] | None:
+    """Return what a fused optimizer saves per step at most: all time of the update and all waiting for its launches."""
+    host = view.profile.host
+    named = [name for name in host.ops.name.names if name.startswith("Optimizer.step#")]
+    inside = np.zeros(len(view.tasks), np.bool_)
+    for name in named:
+        inside |= steps_of(host, name, view.tasks.op)[1]
+    tasks = view.compute & inside
+    return (0, view.per_step(view.exposed(tasks) + int(view.waits[tasks].sum()))) if tasks.any() else None
+
+
+NO_TIME_AT_ALL: Final = say(
+    "the step takes just as long with the update fused (the maximum assumes that it takes no time at all)"
+)
+
+
 def _of_optimizer(test: Callable[[DeviceView], bool]) -> Callable[[DeviceView], bool | None]:
     """Ask about an optimizer; without torch operators none would have been seen."""
 

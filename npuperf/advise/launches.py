@@ -12,7 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from npuperf.advise.fused_operators import NOT_FUSED, NOT_REPLACEABLE, ONE_BY_ONE, fused_optimizer
+from npuperf.advise.fused_operators import (
+    NO_TIME_AT_ALL,
+    NOT_FUSED,
+    NOT_REPLACEABLE,
+    ONE_BY_ONE,
+    fused_optimizer,
+    optimizer_gain,
+)
 from npuperf.advise.needs import (
     COMPILED,
     DYNAMIC_GRAPH,
@@ -30,6 +37,7 @@ from npuperf.advise.needs import (
     STATES,
     TRAINING,
     UNBOUND,
+    Gain,
     Need,
     Option,
     Requirement,
@@ -40,7 +48,7 @@ from npuperf.advise.needs import (
 from npuperf.advise.rule import Answer, Detected, TypeRow, Untold, at_most, quote, rule, top_types
 from npuperf.base.messages import Message, ns, say, share
 from npuperf.device.host_events import NOT_LAUNCHING
-from npuperf.device.mode import ACLOP_CALL, is_compiled, is_graph
+from npuperf.device.mode import ACLOP_CALL, is_compiled, is_graph, is_launched_whole
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct, numbered
@@ -56,6 +64,8 @@ _SIZES: Final = say("CANN on dynamic-shape scheduling: InferShape, Tiling and Al
 
 #: How an aclnn call is recorded among the calls of the runtime.
 _ACLNN_CALL: Final = re.compile("^AscendCL@aclnn")
+_ACL_CALL: Final = re.compile("^AscendCL@acl")
+_QUEUED: Final = re.compile("^(Enqueue|Dequeue)")
 
 _LAUNCHES: Final = say("every launch costs the host its time, however much work it brings")
 
@@ -92,6 +102,53 @@ def _only_aclnn(view: DeviceView) -> bool | None:
     return True if names.has(_ACLNN_CALL) else None
 
 
+# -- Which part of the device's wait for the host launching has a part in, and which part are pauses.
+
+#: The most that cheaper or fewer launches can bring: without all waits for the host, or without what they change.
+NO_WAIT: Final = "host*0,latency*0"
+NO_LAUNCHING: Final = "host:launching*0,latency*0"
+
+
+def launch_wait(view: DeviceView) -> tuple[int, int]:
+    """Return the wait for the host and for launches on their way, and what of it launching may be to blame for, ns."""
+    wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
+    found = view.paused
+    return wait, max(wait - view.blamed(*NOT_LAUNCHING) - int(np.sum(found.end - found.start)), 0)
+
+
+def without_launching(view: DeviceView) -> str:
+    """Return the change that graph capture stands for: no wait at all, but for a notable one that it leaves."""
+    wait, launching = launch_wait(view)
+    left = wait - launching >= view.thresholds.cause_share * view.partition.span_ns
+    return NO_LAUNCHING if left else NO_WAIT
+
+
+def _as_one_graph(view: DeviceView) -> Gain | None:
+    return at_most(view.predict(without_launching(view)))
+
+
+def _movable(view: DeviceView) -> list[str]:
+    """Return the causes of waiting that a further stage of torch_npu's task queue takes off the enqueueing thread."""
+    queued = view.profile.host.events.name.has(_QUEUED)
+    return [c for c in (("tiling",) if queued else ("tiling", "launch", "aclop", "execute")) if view.blamed(c)]
+
+
+def _by_queue(view: DeviceView) -> Gain | None:
+    """Return what moving work into the second stage saves; unknown where the calls that do it are not recorded."""
+    if not view.profile.host.events.name.has(_ACL_CALL):
+        return None
+    causes = _movable(view)
+    return at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))) if causes else (0, 0)
+
+
+def _launched_singly(view: DeviceView) -> bool | None:
+    """Kernels of a replayed graph share its launch; those of a graph that runs as a whole have none."""
+    if is_launched_whole(view.mode):
+        return False
+    launched = view.tasks.launch_start[view.compute & view.launches.known]
+    return bool(2 * (1 + np.count_nonzero(np.diff(launched))) >= len(launched)) if len(launched) else None
+
+
 RECURRING_SHAPES: Final = Requirement(say("the same input shapes in every step"), _recurring)
 CAPTURING_CHIP: Final = Requirement(
     say("an Atlas A2 or A3"),
@@ -100,18 +157,30 @@ CAPTURING_CHIP: Final = Requirement(
 ONLY_ACLNN: Final = Requirement(say("operators of aclnn only"), _only_aclnn)
 CANN_CAPTURES: Final = at_least("cann", 8, 1)
 
+LAUNCHED_SINGLY: Final = Requirement(say("kernels that are launched one by one"), _launched_singly)
+
+_IN_A_GRAPH: Final = say("the step takes just as long as one graph (the maximum assumes that no launch is waited for)")
+_IN_THE_QUEUE: Final = say(
+    "the step takes just as long, or the program sets the variable by itself (the maximum assumes that all of the "
+    "moved time is hidden)"
+)
+
 CAPTURE: Final = Option(
     say("capture the launches once and replay them: torch.compile(model, backend=\"npugraph_ex\", fullgraph=True, "
         "dynamic=False), or up to torch_npu 7.3.0 torchair with config.mode = \"reduce-overhead\"; every new input "
         "shape is captured anew, 64 times at most"),
     _TORCHAIR,
     (ON_NPU, EAGER, INFERENCE, NOT_COMPILED, NOT_RANDOM, RECURRING_SHAPES, ONLY_ACLNN, CAPTURING_CHIP, CANN_CAPTURES),
+    _as_one_graph,
+    _IN_A_GRAPH,
 )  # fmt: skip
 MAX_AUTOTUNE: Final = Option(
     say("compile with torchair's backend, config.mode = \"max-autotune\": GE hands graphs of static shape to the "
         "device as a whole"),
     _TORCHAIR,
     (ON_NPU, EAGER, INFERENCE, NOT_COMPILED),
+    _as_one_graph,
+    _IN_A_GRAPH,
 )  # fmt: skip
 NPU_GRAPHS: Final = Option(
     say("capture parts of the model without synchronisation, and their backward pass: "
@@ -123,11 +192,15 @@ TWO_STAGES: Final = Option(
     say("set TASK_QUEUE_ENABLE=2: a second thread takes over a part of each launch, for more device memory"),
     _VARIABLES,
     (ON_NPU, EAGER, still_unset("TASK_QUEUE_ENABLE", "2"), still_unset("ASCEND_LAUNCH_BLOCKING", "1")),
+    _by_queue,
+    _IN_THE_QUEUE,
 )
 FOREACH: Final = Option(
     say("give the optimizer foreach=True, so that it launches per list of parameters"),
     _PYTORCH,
     (ON_NPU, TRAINING, ONE_BY_ONE, NOT_REPLACEABLE),
+    optimizer_gain,
+    NO_TIME_AT_ALL,
 )
 BIND_CORES: Final = Option(
     say("bind threads to the CPUs of their NPU: CPU_AFFINITY_CONF=2"), _VARIABLES, (ON_NPU, UNBOUND)
@@ -139,6 +212,8 @@ STATIC_GRAPH: Final = Option(
     ),
     _SIZES,
     (DYNAMIC_GRAPH,),
+    _as_one_graph,
+    _IN_A_GRAPH,
 )
 PADDED: Final = Option(
     say("pad batch and sequence length to a few sizes, so that what the host works out for a shape recurs"), _SIZES
@@ -148,23 +223,36 @@ CUDA_GRAPHS: Final = Option(
         "where shapes are fixed"),
     _PYTORCH,
     (ON_GPU, Requirement(NOT_COMPILED.what, NOT_COMPILED.test, evident=True)),
+    _as_one_graph,
+    _IN_A_GRAPH,
 )  # fmt: skip
 REPLAYED: Final = Option(
     say('compile with mode="reduce-overhead", which replays CUDA graphs where shapes are fixed'),
     _PYTORCH,
     (ON_GPU, COMPILED),
+    _as_one_graph,
+    _IN_A_GRAPH,
+)
+COMPILED_KERNELS: Final = Option(
+    say("compile with torch.compile(model), which fuses kernels that follow each other"),
+    _PYTORCH,
+    (ON_GPU, Requirement(NOT_COMPILED.what, NOT_COMPILED.test, evident=True)),
 )
 GPU_OPTIMIZER: Final = Option(
     say("give the optimizer fused=True, or foreach=True where there is no fused one"),
     _PYTORCH,
     (ON_GPU, TRAINING, ONE_BY_ONE),
+    optimizer_gain,
+    NO_TIME_AT_ALL,
 )
 
 
 def may_capture(view: DeviceView) -> bool:
     """Tell whether some way of capturing launches is not ruled out."""
     ways = (CAPTURE, MAX_AUTOTUNE, NPU_GRAPHS, CUDA_GRAPHS, REPLAYED)
-    return any(all(condition.test(view) is not False for condition in way.requires) for way in ways)
+    return LAUNCHED_SINGLY.test(view) is not False and any(
+        all(condition.test(view) is not False for condition in way.requires) for way in ways
+    )
 
 
 def launch_remedies(view: DeviceView) -> tuple[Option, ...]:
@@ -177,27 +265,16 @@ def launch_remedies(view: DeviceView) -> tuple[Option, ...]:
 
 
 def size_remedies(view: DeviceView) -> tuple[Option, ...]:
-    """Return what may make fewer and larger kernels, best first; then what makes their launches cheaper."""
-    if view.traits.platform == "gpu" or is_compiled(view.mode):
-        return launch_remedies(view)
-    return CAPTURE, MAX_AUTOTUNE, _fused(view), FOREACH, LARGER_BATCH, NPU_GRAPHS, TWO_STAGES
+    """Return what may make fewer and larger kernels, best first; graphs have as many, and are advised for launches."""
+    if view.traits.platform == "gpu":
+        return COMPILED_KERNELS, GPU_OPTIMIZER, LARGER_BATCH
+    return (LARGER_BATCH,) if is_compiled(view.mode) else (_fused(view), FOREACH, LARGER_BATCH)
 
 
 def _fused(view: DeviceView) -> Option:
-    return Option(fused_optimizer(view), _OPTIMIZERS, (ON_NPU, EAGER, TRAINING, NOT_FUSED))
-
-
-# -- Which part of the device's wait for the host launching has a part in, and which part are pauses.
-
-#: The most that cheaper or fewer launches can bring: without what they do not change.
-NO_LAUNCHING = "host:launching*0,latency*0"
-
-
-def launch_wait(view: DeviceView) -> tuple[int, int]:
-    """Return the wait for the host and for launches on their way, and what of it launching may be to blame for, ns."""
-    wait = view.partition.host_wait_ns + view.partition.launch_latency_ns
-    found = view.paused
-    return wait, max(wait - view.blamed(*NOT_LAUNCHING) - int(np.sum(found.end - found.start)), 0)
+    return Option(
+        fused_optimizer(view), _OPTIMIZERS, (ON_NPU, EAGER, TRAINING, NOT_FUSED), optimizer_gain, NO_TIME_AT_ALL
+    )
 
 
 # -- Kernels of dynamic shape: the host infers shapes and tiles before each launch.
@@ -241,8 +318,9 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
     say("kernels launched one by one"),
     say("the partition of time: waiting for the host and launch latency, without what else the host was doing"),
     HOST_WAITS,
+    any_device=True,
     relieves="host",
-    requires=(EAGER,),
+    requires=(LAUNCHED_SINGLY,),
 )
 def graph_capture(view: DeviceView) -> Answer:
     """Fewer launches help where the device waits for them rather than for data, compilation or synchronisation."""
@@ -264,7 +342,7 @@ def graph_capture(view: DeviceView) -> Answer:
     return Detected(
         title=title,
         evidence={"launch_wait_ns": launching, "dynamic_share_of_compute": dynamic, "kernels": int(view.compute.sum())},
-        gain=at_most(view.predict("host*0,latency*0" if launching == wait else NO_LAUNCHING)),
+        gain=at_most(view.predict(without_launching(view))),
         refute=say(
             "the step takes just as long with fewer or cheaper launches (the maximum assumes that none is waited for)"
         ),
@@ -375,8 +453,6 @@ def runtime_threads(view: DeviceView) -> Answer:
 _QUEUE: Final = say(
     "torch_npu: TASK_QUEUE_ENABLE 0, 1 (default) or 2; 2 moves workspace computation to the second stage"
 )
-_ACL_CALL: Final = re.compile("^AscendCL@acl")
-_QUEUED: Final = re.compile("^(Enqueue|Dequeue)")
 #: The calls of eager torch_npu.
 _EAGER_CALLS: Final = Need(
     say("aclnn calls"),
@@ -405,8 +481,7 @@ _QUEUE_AT_2: Final = Option(
 def task_queue(view: DeviceView) -> Answer:
     """Without Enqueue and Dequeue the queue is off; with them, tiling on the enqueueing thread can move."""
     queued = view.profile.host.events.name.has(_QUEUED)
-    movable = ("tiling",) if queued else ("tiling", "launch", "aclop", "execute")
-    causes = [c for c in movable if view.blamed(c)]
+    causes = _movable(view)
     waited = view.blamed(*causes)
     if not view.host_bound or waited < view.thresholds.cause_share * view.partition.span_ns:
         return None
@@ -434,7 +509,7 @@ def task_queue(view: DeviceView) -> Answer:
     return Detected(
         title=title,
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes, "set": value},
-        gain=at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))),
+        gain=_by_queue(view),
         refute=refute,
         next=(_QUEUE_AT_2 if queued else _QUEUE_ON,),
     )

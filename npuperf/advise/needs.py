@@ -235,18 +235,33 @@ class Requirement(Struct, frozen=True):
         return Precondition(what=self.what, holds=self.test(view))
 
 
+#: What is saved per step, ns: least and most.
+Gain = tuple[int, int]
+
+
 class Option(Struct, frozen=True):
-    """A piece of advice with what it presupposes and where that is documented."""
+    """A piece of advice with what it presupposes and where that is documented.
+
+    ``gain``: what the change that it stands for saves, None where that cannot be told; without it what its rule says.
+    ``refute``: what would show that it does not, and what that gain assumes.
+    """
 
     text: Message
     source: Message
     requires: tuple[Requirement, ...] = ()
+    gain: Callable[[DeviceView], Gain | None] | None = None
+    refute: Message | None = None
 
 
 class Choice(Struct, frozen=True):
-    """The advice that applies, what it presupposes, what does not apply and why, and where each is documented."""
+    """The advice that applies, what it presupposes, what does not apply and why, and where each is documented.
+
+    ``gain``: of ``next`` by itself, with its ``refute``; None where only its rule tells what it saves.
+    """
 
     next: Message | None = None
+    gain: Gain | None = None
+    refute: Message | None = None
     alternatives: list[Message] = []
     preconditions: list[Precondition] = []
     excluded: list[Excluded] = []
@@ -254,28 +269,38 @@ class Choice(Struct, frozen=True):
 
 
 def choose(options: Sequence[Option], view: DeviceView, most: int = 3) -> Choice:
-    """Take the first options that nothing excludes, in the order of preference; at most ``most``.
+    """Take what nothing excludes, at most ``most``: what saves most first, where options tell it, else as preferred.
 
     What is not recorded does not exclude, but the advice then names it as a condition.
     """
-    taken: list[Message] = []
-    sources: dict[Message, None] = {}
-    held: list[Precondition] = []
     excluded: list[Excluded] = []
+    fitting: list[tuple[Option, list[Precondition], Gain | None]] = []
     for option in options:
         checked = [condition.check(view) for condition in option.requires]
         broken = [c.what for c in checked if c.holds is False]
+        gain = option.gain(view) if option.gain is not None and not broken else None
         if broken:
             excluded.append(Excluded(advice=option.text, because=say("needs {conditions}", conditions=series(broken))))
-        elif len(taken) < most:
-            told = zip(option.requires, checked, strict=True)
-            unknown = [c.what for condition, c in told if c.holds is None and not condition.evident]
-            given = say("{advice} (given {unknown}, which the profile does not tell)",
-                        advice=option.text, unknown=series(unknown))  # fmt: skip
-            taken.append(given if unknown else option.text)
-            sources.setdefault(option.source)
-            held += [c for c in checked if c not in held]
-    return Choice(taken[0] if taken else None, taken[1:], held, excluded, tuple(sources))
+        elif gain is not None and gain[1] <= 0:
+            excluded.append(Excluded(advice=option.text, because=say("would save nothing here")))
+        else:
+            fitting.append((option, checked, gain))
+    fitting.sort(key=lambda fits: 0 if fits[2] is None else -fits[2][1])
+    taken: list[Message] = []
+    sources: dict[Message, None] = {}
+    held: list[Precondition] = []
+    for option, checked, _ in fitting[:most]:
+        told = zip(option.requires, checked, strict=True)
+        unknown = [c.what for condition, c in told if c.holds is None and not condition.evident]
+        given = say("{advice} (given {unknown}, which the profile does not tell)",
+                    advice=option.text, unknown=series(unknown))  # fmt: skip
+        taken.append(given if unknown else option.text)
+        sources.setdefault(option.source)
+        held += [c for c in checked if c not in held]
+    if not taken:
+        return Choice(excluded=excluded)
+    first, _, gain = fitting[0]
+    return Choice(taken[0], gain, first.refute if gain else None, taken[1:], held, excluded, tuple(sources))
 
 
 def _not(value: bool | None) -> bool | None:

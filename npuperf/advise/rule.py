@@ -35,7 +35,8 @@ class TypeRow(TypedDict):
 class Detected(Struct, frozen=True, kw_only=True):
     """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
 
-    ``next``: what to do, or options in the order of preference, of which those are advised that fit the run;
+    ``next``: what to do, or options in the order of preference, of which those are advised that fit the run; what the
+    first of them saves by itself takes the place of ``gain``, where it is known;
     ``severity``: where it does not follow from the gain; ``rank`` and ``device``: of a job, where to look first;
     ``percent``: the gain's part of a step, where that is known.
     """
@@ -98,11 +99,11 @@ class Rule(Struct, frozen=True):
         if problem and isinstance(problem.next, tuple):
             choice = choose(problem.next, view)
         step = view.per_step(view.partition.span_ns)
-        withheld = self._withheld(view) if problem and problem.gain else None
-        gain = None
-        if problem and problem.gain and withheld is None:  # nothing at least, the step at most
-            most = min(max(problem.gain[1], 0), step)
-            gain = min(max(problem.gain[0], 0), most), most
+        gain = choice.gain or (problem.gain if problem else None)  # that of the advice is what its change saves
+        withheld = self._withheld(view) if gain else None
+        if gain:  # nothing at least, the step at most
+            most = min(max(gain[1], 0), step)
+            gain = (min(max(gain[0], 0), most), most) if withheld is None else None
         percent = (100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None
         presupposed = [r.check(view) for r in self.requires] + [need.check(view) for need in self.needs]
         return Finding(
@@ -114,7 +115,7 @@ class Rule(Struct, frozen=True):
             gain_ns_per_step=gain,
             gain_pct=percent,
             gain_per="step" if view.steps else "window",
-            refute=problem.refute if problem else None,
+            refute=(choice.refute or problem.refute) if problem else None,
             next=choice.next if problem else untold,
             code=problem.code if problem else None,
             needs=untold,

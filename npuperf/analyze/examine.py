@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field, structs
 
 from npuperf.advise import advise
-from npuperf.advise.launches import NO_LAUNCHING, launch_wait, may_capture
+from npuperf.advise.launches import NO_LAUNCHING, NO_WAIT, may_capture, without_launching
 from npuperf.analyze.describe import describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import Question
@@ -271,7 +271,7 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
     )
 
 
-_NO_WAIT: Final = say("no waiting for the host at all")
+_WITHOUT_WAIT: Final = say("no waiting for the host at all")
 _NO_WAIT_CAPTURED: Final = say("no waiting for the host at all (the most that graph capture can reach)")
 _NO_LAUNCHING: Final = say("launching costs nothing (the most that graph capture can reach)")
 
@@ -282,10 +282,9 @@ def _standard(view: DeviceView, scene: Scene) -> list[tuple[str, Message]]:
     Fewer launches mean something where each kernel is launched by itself and the device waits for that.
     """
     report = view.report
-    wait, launching = launch_wait(view)
-    apart = wait - launching >= view.thresholds.cause_share * report.window.span_ns
+    apart = without_launching(view) == NO_LAUNCHING
     rows = [
-        ("host*0,latency*0", _NO_WAIT_CAPTURED if may_capture(view) and not apart else _NO_WAIT),
+        (NO_WAIT, _NO_WAIT_CAPTURED if may_capture(view) and not apart else _WITHOUT_WAIT),
         ("host*0.5", say("host twice as fast")),
     ]
     if may_capture(view) and apart:

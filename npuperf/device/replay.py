@@ -58,11 +58,11 @@ class Replay(Struct, frozen=True):
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
     The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
-    ``unexplained``: idle time kept as measured, on the device clock; ``launched``: share of tasks with a known launch; ``error``:
-    relative difference of the replayed to the measured window, or to the steps, whichever is more; ``assumed_gap``:
-    active tasks for which the gap after the task before is assumed, because no two tasks of the profile follow each
-    other closely; ``loose``: active tasks without a launch that begin some time after everything before them, perhaps
-    only when the host launches them.
+    ``unexplained``: idle time kept as measured, on the device clock; ``launched``: share of tasks with a known launch;
+    ``error``: relative difference of the replayed to the measured window, or to the steps, whichever is more;
+    ``assumed_gap``: active tasks for which the gap after the task before is assumed, because no two tasks of the
+    profile follow each other closely; ``loose``: active tasks without a launch that begin some time after everything
+    before them, perhaps only when the host launches them.
     """
 
     program: Program

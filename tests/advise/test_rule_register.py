@@ -43,8 +43,8 @@ RANK_RULE_NAMES = {
 ALONE = {"exposed_communication", "slowed_compute"}
 ASKED = RULE_NAMES | ALONE
 ANY_DEVICE = {
-    "blocking_copies", "compilation", "data_loading", "early_steps", "garbage_collection", "host_pauses",
-    "small_kernels", "start_up", "sync_points", "uneven_host", "value_dependent",
+    "blocking_copies", "compilation", "data_loading", "early_steps", "garbage_collection", "graph_capture",
+    "host_pauses", "small_kernels", "start_up", "sync_points", "uneven_host", "value_dependent",
 }  # fmt: skip
 
 
