@@ -122,7 +122,8 @@ def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.
     for name in ("bank_before", "bank_after"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "Ascend910B3_20_AiCore_MatMulV3_runtime_kb.json").write_text("{}\n")
-    (tmp_path / "result").symlink_to(ROOT / "samples" / "transformer_ascend_pt")
+    # The other sample is host-bound: there tuning stops, as no operator's time is felt.
+    (tmp_path / "result").symlink_to(ROOT / "samples" / "micro_batch_ascend_pt")
     section = [{"basic": {"tuning_name": "t"}}, {"OPAT": {"opat_tuning_result": "tuning successful"}}]
     for folder in ("", "tune", "aoe_results"):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -136,8 +137,7 @@ def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.
         if "--mode" in command and "--dry-run" not in command:
             command = command.replace("tune", "tune --dry-run", 1)
         done = run(command)
-        status = 2 if "FAILS" in done.stdout else 0  # the sample's operators have dynamic shapes
-        assert done.returncode == (3 if "--verify" in command else status), (command, done.stderr)
+        assert done.returncode == (3 if "--verify" in command else 0), (command, done.stderr)
 
 
 def test_help_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

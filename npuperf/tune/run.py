@@ -20,7 +20,7 @@ from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_tunings, read_results, result_files
-from npuperf.tune.savings import Usage, read_profiled, verify, with_savings
+from npuperf.tune.savings import Asked, Usage, read_profiled, tuned_types, verify, with_savings
 from npuperf.tune.state import (  # fmt: skip
     is_ours,
     is_run,
@@ -67,13 +67,14 @@ def run(
         if request.diff:  # a bank's difference beside them: say where the two disagree
             diff = bank.compare(bank.read_bank(request.diff[0]), bank.read_bank(request.diff[1]))
             told = tuple(bank.claims(tuning, tuning.status, diff))
-        usage = _usage(request.run, tell)
+        usage = _usage(request.run, tell, tuned_types(tuning))
         return _judged(with_savings(tuning, usage, bank=diff, warnings=(*tuning.warnings, *told)), request)
     if request.diff:
         return _difference(request.diff)
     if request.verify:
         return _judged(_verify(request, environment, tell, keep_document, ask), request)
-    plan = draw_plan(request, _usage(request.run, tell), environment)
+    replayed = 3 * request.top if request.top_given else request.top  # types; those that save nothing are not chosen
+    plan = draw_plan(request, _usage(request.run, tell, lambda types: types[:replayed]), environment)
     if request.dry_run:
         return plan.document
     for check in plan.document.checks:
@@ -105,10 +106,13 @@ def _judged(tuning: Tuning, request: TuneRequest) -> Tuning:
     return replace(tuning, gates=tuple(judge_gate(c, tuning, comparison=tuning.verification) for c in conditions))
 
 
-def _usage(run: Path, tell: Tell) -> Usage | None:
-    """Read what a run's profile says about operators; None, with a word why, where there is none."""
+def _usage(run: Path, tell: Tell, asked: Asked) -> Usage | None:
+    """Read what a run's profile says about operators; None, with a word why, where there is none.
+
+    ``asked``: which types are replayed.
+    """
     try:
-        found = read_profiled(run) if run.exists() else None
+        found = read_profiled(run, asked=asked) if run.exists() else None
         return found.usage if found else None
     except InputError as error:
         if RunFolder(run).manifest.is_file():  # else a folder of tuning runs only
@@ -166,7 +170,7 @@ def _verify(request: TuneRequest, environment: Mapping[str, str], tell: Tell, ke
         what = say("{command}, with the knowledge bases {before} and {after}",
                    command=for_shell(*command), before=str(banks[0]), after=str(banks[1]))  # fmt: skip
         _agree(not_ours(folder, what), request, ask)
-    tuning = with_savings(found, _usage(request.run, tell), folder=str(folder))
+    tuning = with_savings(found, _usage(request.run, tell, tuned_types(found)), folder=str(folder))
     tuning = replace(tuning, verification=verify(command, folder, banks, tuning, environment, tell))
     try:
         keep_document(tuning, folder / "verification.json")

@@ -5,8 +5,8 @@ the bank, compared operator by operator and per step.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
 from npuperf.base.files import refuse_ways_out, shown
-from npuperf.base.messages import Message, chain, say, series
+from npuperf.base.messages import Message, chain, ns, say, series
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import on_cores
 from npuperf.device.operators import type_labels
@@ -29,19 +29,49 @@ from npuperf.record.request import read_request
 from npuperf.record.run import run as record
 
 if TYPE_CHECKING:
-    from npuperf.model.result import Result
+    from npuperf.model.result import Result, WhatIf
 
 #: Operators that a sentence names.
 _NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Worth:
+    """What a step is shorter by, ns, where operator types take no time at all: each by itself, and all of them.
+
+    The replay says so: what runs beside a longer collective, or waits for the host anyway, saves nothing. ``reason``:
+    why there is no replay.
+    """
+
+    each: dict[str, int] = field(default_factory=dict)
+    together: int = 0
+    reason: Message | None = None
+
+    @classmethod
+    def of(cls, answers: Sequence[WhatIf], types: Mapping[str, str]) -> Worth:
+        """Read the answers of one device; ``types``: of expressions. All types in one expression stand together."""
+        gains = {w.expr: w.gain_ns_per_step[1] for w in answers if w.gain_ns_per_step is not None}
+        each = {type_: max(gains[expr], 0) for expr, type_ in types.items() if expr in gains}
+        everything = ",".join(types)
+        if not each or everything not in gains:
+            return cls(reason=next((w.reason for w in answers if w.asked and w.reason is not None), None))
+        return cls(each, max(gains[everything], 0))
+
+    def most(self, types: Sequence[str]) -> int | None:
+        """Return the most that operators of some types save per step; None where one of them was not replayed."""
+        lower = {type_.lower(): ns for type_, ns in self.each.items()}
+        known = [lower.get(type_.lower()) for type_ in types]
+        return None if not known or None in known else sum(ns or 0 for ns in known)
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """The compute kernels of one device of a profile. ``felt``: outside of host-bound phases.
+    """The compute kernels of one device of a profile. ``felt``: outside of phases that host or communication bound.
 
     ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
-    on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0.
+    on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0;
+    ``worth``: of the types that were asked about.
     """
 
     soc: str | None
@@ -56,6 +86,7 @@ class Usage:
     tunable: Mask
     dynamic: float | None
     most_blocks: int | None
+    worth: Worth
 
     @property
     def steps(self) -> int:
@@ -79,13 +110,19 @@ class Profiled:
     usage: Usage
 
 
-def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | None:
+#: Of the operator types of a device, those with most time first, the ones that are to be replayed.
+Asked = Callable[[list[str]], list[str]]
+
+
+def read_profiled(path: Path, recording: Recording | None = None, asked: Asked = lambda _: []) -> Profiled | None:
     """Read a profile, each file once; None where it has no kernel. ``recording``: of it, if it was read before."""
     from npuperf.against.run import run
     from npuperf.analyze.request import AnalyzeRequest  # most of what is asked of tune needs no analysis
 
     recording = recording or open_recording(path, keep=True)
-    result = run(AnalyzeRequest(path=path), recording)
+    expressions = _expressions(recording, asked)
+    every = (",".join(expressions),) if len(expressions) > 1 else ()
+    result = run(AnalyzeRequest(path=path, what_if=(*expressions, *every)), recording)
     devices = {(d.rank, d.device): d for d in result.devices}
     for profile in recording.profiles:
         device = devices.get((profile.rank, profile.device))
@@ -95,7 +132,7 @@ def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | 
         felt = np.ones(len(kernels), np.bool_)
         at = kernels.start - device.origin_ns
         for phase in device.phases:
-            if phase.bound == "host":
+            if phase.bound in ("host", "communication"):
                 felt &= ~((at >= phase.start_ns) & (at < phase.end_ns))
         steps = device.whole_steps
         if steps:
@@ -105,6 +142,7 @@ def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | 
         on_cube = kernels.core.flag([c in ("AI_CORE", "MIX_AIC") for c in kernels.core.names])
         blocks = kernels.block[on_cube & (kernels.block > 0)]
         lengths = np.array([s.partition.span_ns for s in steps], np.int64)
+        answers = [w for w in result.what_if if (w.rank, w.device) == (device.rank, device.device)]
         usage = Usage(
             soc=device.soc,
             cores=device.cores_cube,
@@ -118,9 +156,24 @@ def read_profiled(path: Path, recording: Recording | None = None) -> Profiled | 
             dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
             tunable=on_cores(kernels),
             most_blocks=int(blocks.max()) if len(blocks) else None,
+            worth=Worth.of(answers, expressions),
         )
         return Profiled(path, result, usage)
     return None
+
+
+def _expressions(recording: Recording, asked: Asked) -> dict[str, str]:
+    """Return what to replay, in which an operator type of the first device with kernels takes no time, and the type."""
+    from npuperf.device.whatif import pattern
+
+    for profile in recording.profiles:
+        kernels = profile.tasks.only(Work.COMPUTE)
+        if len(kernels):
+            types, tunable = type_labels(kernels), on_cores(kernels)
+            total = np.bincount(types.codes + 1, np.where(tunable, kernels.dur, 0), minlength=1)[1:]
+            busiest = [types.names[i] for i in np.argsort(-total, kind="stable").tolist() if total[i] > 0]
+            return {f"op:{pattern(type_, types.names)}*0": type_ for type_ in asked(busiest)}
+    return {}
 
 
 def with_savings(tuning: Tuning, usage: Usage | None, **more: Any) -> Tuning:
@@ -130,6 +183,12 @@ def with_savings(tuning: Tuning, usage: Usage | None, **more: Any) -> Tuning:
         nothing = tuning.mode == "op" and tuning.status in ("successful", "nothing_to_tune")  # and not: not known
         more |= {"savings": rows, "saved_ns": total if rows or nothing else None, "step_ns": usage.step_ns}
     return replace(tuning, **more)
+
+
+def tuned_types(tuning: Tuning) -> Asked:
+    """Return which types of a profile are those of the operators that were tuned."""
+    tuned = {type_.lower() for entry in tuning.entries for type_ in entry.types}
+    return lambda types: [type_ for type_ in types if type_.lower() in tuned]
 
 
 def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int]]:
@@ -167,9 +226,21 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
         most = np.minimum(sum(best), usage.dur[felt])
         worth[felt] = np.maximum(worth[felt], most)
         least = np.minimum(max(best) if certain else 0, usage.dur[felt]) if named else none
-        rows.append(_saving(name, "name" if named else "type", len(calls), least, most, usage.steps))
+        row = _saving(name, "name" if named else "type", len(calls), least, most, usage.steps)
+        rows.append(_as_replayed(row, usage.worth.most(types[name])))
     total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
+    limit = usage.worth.most([t for of_name in types.values() for t in of_name])
+    if limit is not None:  # then all of them were replayed together, too
+        total = min(total[0], usage.worth.together), min(total[1], usage.worth.together)
     return tuple(sorted(rows, key=lambda row: -row.most_ns)), total
+
+
+def _as_replayed(row: Saving, most: int | None) -> Saving:
+    """Return a saving that is no more than what the step would lose with all operators of its types."""
+    if most is None or most >= row.most_ns:
+        return row
+    why = say("replayed: without any time in operators of its type the step is shorter by {most}", most=ns(most))
+    return replace(row, least_ns=min(row.least_ns, most), most_ns=most, reason=chain(row.reason, why))
 
 
 def _calls(labels: Labels, wanted: Set[str], among: Mask) -> dict[str, I64]:
@@ -186,10 +257,14 @@ def _saving(name: str, basis: Basis, calls: int, least: I64, most: I64, steps: i
     if not calls:
         reason = say("no such operator in the profile: another step, or compiled under another name")
     elif not len(most):
-        reason = say("every call is in host-bound time: saving there does not shorten the step")
+        reason = say("every call is in host-bound or communication-bound time: saving there does not shorten the step")
     elif len(most) < calls or basis == "type":
         reason = chain(
-            say("{some} of {all} calls are in host-bound time", some=calls - len(most), all=calls)
+            say(
+                "{some} of {all} calls are in host-bound or communication-bound time",
+                some=calls - len(most),
+                all=calls,
+            )
             if len(most) < calls
             else None,
             say("found by type: it is unknown which of its calls are this case") if basis == "type" else None,

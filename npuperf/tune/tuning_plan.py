@@ -21,7 +21,7 @@ from npuperf.base.cann import cann_version, find_program, set_env_script
 from npuperf.base.errors import ExitCode, InputError, UsageError, unreadable
 from npuperf.base.escape import for_shell
 from npuperf.base.files import read_input
-from npuperf.base.messages import Message, chain, say, series
+from npuperf.base.messages import Message, chain, say, series, share
 from npuperf.model.document import Problem
 from npuperf.model.tuning import Check, PlannedProgram, TunePlan
 from npuperf.tune import bank, preflight
@@ -37,6 +37,8 @@ _BINARIES: Final = ("tools/aoe/bin/aoe", "bin/aoe", "compiler/bin/aoe")
 _TENSORFLOW: Final = re.compile(
     r"^\s*(?:import|from)\s+(?:tensorflow|npu_bridge|npu_device|tf_adapter)\w*", re.MULTILINE
 )
+#: Operator types that a sentence names.
+_NAMED: Final = 3
 #: Why a dump may be empty.
 NO_DUMP: Final = say(
     "torch_npu dumps the operators that it compiles (aclop); on Atlas A2 and A3 nearly all "
@@ -137,7 +139,9 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
     )
     place = _place(job, folder, state, environment)
     found = tuple(programs(job, folder, aoe, environment, resume=request.resume))
-    checks = (*missing, *preflight.check(job, machine, environment, place))
+    by_profile = request.top_given and usage is not None and job.types and not request.ops
+    chosen = (_choice(job.types, usage),) if by_profile and usage is not None else ()
+    checks = (*missing, *chosen, *preflight.check(job, machine, environment, place))
     wanted = {"tune_ops_name": [*job.names], "tune_ops_type": [*job.types]}
     kept = {key: names for key, names in wanted.items() if names}
     document = TunePlan(
@@ -227,11 +231,44 @@ def _operators(request: TuneRequest, usage: Usage | None) -> tuple[tuple[str, ..
         what = say("--top {top}: no profile in {run} says which operators matter",
                    top=request.top, run=str(request.run))  # fmt: skip
         raise UsageError(what, hint=say("npuperf profile records one; or name operators with --ops"))
-    busiest = usage.busiest(request.top)
+    return _worth_tuning(usage, request.top), ()
+
+
+def _worth_tuning(usage: Usage, top: int) -> tuple[str, ...]:
+    """Return the operator types that shorten the step most, as the replay says. Raises UsageError where none does.
+
+    Where it abstains those with most time in phases that neither the host nor communication limits.
+    """
+    from npuperf.advise import load_thresholds
+
+    busiest, worth = usage.busiest(), usage.worth
+    hint = say("npuperf analyze says what limits the step; --ops tunes anyway")
     if not busiest:
-        hint = say("see npuperf analyze: the host is the limit; --ops tunes anyway")
-        raise UsageError(say("no operator runs in device-bound time: tuning would not shorten the step"), hint=hint)
-    return tuple(busiest), ()
+        what = say("no operator runs in compute-bound time: tuning would not shorten the step")
+        raise UsageError(what, hint=hint)
+    if worth.reason is not None or not worth.each:
+        return tuple(busiest[:top])
+    chosen = sorted((t for t in busiest if worth.each.get(t)), key=lambda t: -worth.each[t])[:top]
+    saved = min(worth.together, sum(worth.each[t] for t in chosen))
+    least = load_thresholds({}).compare_ratio  # what no verification could tell from the same
+    if saved < least * usage.step_ns:
+        what = say("tuning would not shorten the step by {least}: replayed with no time in the operators that have "
+                   "most ({types}), it is {saved} shorter",
+                   least=share(least), types=series(busiest[:_NAMED]), saved=share(saved / usage.step_ns))  # fmt: skip
+        raise UsageError(what, hint=hint)
+    return tuple(chosen)
+
+
+def _choice(types: Sequence[str], usage: Usage) -> Check:
+    """Say why these operators were chosen."""
+    required, worth = say("operators whose time the step feels"), usage.worth
+    if worth.reason is not None or not worth.each:
+        why = worth.reason or say("the replay gives no figures")
+        found = say("chosen by their time alone, as nothing could be replayed: {why}", why=why)
+        return Check(name="operators", status="warn", required=required, found=found, hard=False)
+    saved = series(say("{name} {share}", name=t, share=share(worth.each.get(t, 0) / usage.step_ns)) for t in types)
+    found = say("without any time in them the step is shorter by at most: {saved}", saved=saved)
+    return Check(name="operators", status="ok", required=required, found=found, hard=False)
 
 
 def _find_aoe(

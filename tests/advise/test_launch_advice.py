@@ -191,7 +191,7 @@ def test_a_gpu_that_waits_for_larger_kernels_is_advised_too(tmp_path: Path) -> N
 
 
 def test_advice_has_its_own_gain_and_the_one_that_saves_most_comes_first(tmp_path: Path) -> None:
-    """Training, 30 of every 40 us tiling: the queue's second stage takes these; nothing is launched by the optimizer."""
+    """Training, 30 of every 40 us tiling: the queue's second stage takes these; the optimizer launches nothing."""
     kernels = [replace(k, name="aclnnAdd_Add_Add") for k in starved()]
     host = [H("AscendCL@Add_Tiling", i * 40_000 - 42_000, 30_000) for i in range(100)]
     host += [H("Enqueue@add", -45_000, 1_000), H("Optimizer.step#SGD.step", -60_000, 1_000, python=True, thread=10)]

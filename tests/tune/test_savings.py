@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from build import K, ascend_pt
+from build import H, K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
@@ -96,10 +96,72 @@ print(read_bytes() - before)
 def test_a_profile_is_read_once(place: Place) -> None:
     """Bytes that the process reads, by the system's own count: at most a tenth more than the files have."""
     busy_profile(place.root / "small")
-    big = [K(i * 100_500, 100_000, f"mm_{i % 300}", "MatMulV2", "AI_CORE", block=20, launch=i * 100_500 - 300_000)
+    big = [K(i * 100_500, 100_000, f"mm_{i % 300}", "MatMulV2", "AI_CORE", block=20, launch=i * 10_000 - 300_000)
            for i in range(8_000)]  # fmt: skip
     folder = ascend_pt(place.root / "big", big, cores="20,40")
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     done = subprocess.run([sys.executable, "-c", COUNT, "small", "big"], cwd=place.root, env=place.environment(),
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert 0.9 * size < int(done.stdout.split()[-1]) < 1.1 * size
+
+
+# --- operators that run beside something longer --------------------------------------------------------------------
+
+
+def beside_an_allreduce(root: Path, alone: int) -> Path:
+    """Two steps: an all-reduce of 1,000 us, beside it two MatMulV3 of 900 us, after it a MatMulV2 of ``alone`` ns.
+
+    MatMulV2 and all-reduce are on one stream, each MatMulV3 on another. Everything is launched 3 ms before it starts.
+    """
+    kernels, clock = [], 0
+    for step in range(2):
+        at = clock - 3_000_000
+        reduce = K(clock, 1_000_000, "hcom_allReduce__1_1", "hcom_allReduce_", "HCCL", 5, step=step, launch=at)
+        beside = [
+            K(clock + 1_000 * stream, 900_000, f"big_{stream}", "MatMulV3", "AI_CORE", stream, 10, step=step,
+              launch=at + 1_000 * stream)
+            for stream in (3, 6)
+        ]  # fmt: skip
+        after = K(clock + 1_000_500, alone, "mm_1", "MatMulV2", "AI_CORE", 5, 20, step=step, launch=at + 9_000)
+        kernels += [reduce, *beside, after]
+        clock += 1_001_000 + alone
+    return ascend_pt(root, kernels, cores="20,40", host=[H("x", 0, 10)])
+
+
+def test_operators_under_a_collective_are_not_worth_tuning(place: Place) -> None:
+    """Per step 1.8 ms of MatMulV3 save nothing, 1.5 ms of MatMulV2 all of their time: 1.5 of 2.501 ms."""
+    beside_an_allreduce(place.root / "result", 1_500_000)
+    done = place.run(*OP, "--top", "2", "--dry-run", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    plan = document(done)
+    assert json.loads(plan["ops"]) == {"tune_ops_type": ["MatMulV2"]}
+    (check,) = [c for c in plan["checks"] if c["name"] == "operators"]
+    assert check["status"] == "ok" and check["found"].endswith("shorter by at most: MatMulV2 60.0 %")
+
+
+def test_tuning_stops_where_the_step_would_not_feel_it(place: Place) -> None:
+    """Of 1.006 ms, 5 us are not beside the all-reduce: half a percent, whatever is tuned."""
+    beside_an_allreduce(place.root / "result", 5_000)
+    done = place.run(*OP, "--top", "2", "--dry-run")
+    assert done.returncode == 2 and "tuning would not shorten the step" in done.stderr
+    assert "--ops tunes anyway" in done.stderr
+
+
+def test_what_was_tuned_saves_no_more_than_the_step_feels(tmp_path: Path) -> None:
+    """Both kinds were made twice as fast: the step is 750 us shorter, which the MatMulV3 have no part in."""
+    profiled = read_profiled(beside_an_allreduce(tmp_path, 1_500_000), asked=lambda types: types)
+    assert profiled is not None
+    cases = [entry("big_3", ("MatMulV3",), 900, 450), entry("mm_1", ("MatMulV2",), 1_500, 750)]
+    rows, total = savings(cases, profiled.usage)
+    found = {row.name: row for row in rows}
+    assert (found["big_3"].least_ns, found["big_3"].most_ns) == (0, 0)
+    assert "the step is shorter by 0 ns" in str(found["big_3"].reason)
+    assert found["mm_1"].most_ns == 750_000
+    assert total[1] <= 1_500_000
+
+
+def test_a_host_bound_program_is_not_tuned(place: Place) -> None:
+    """The sample's matrix products take a fifth of its step and cost it nothing: the next launch comes no sooner."""
+    sample = Path(__file__).resolve().parents[2] / "samples" / "transformer_ascend_pt"
+    done = place.run(*OP, "--top", "3", "--dry-run", "--run", str(sample))
+    assert done.returncode == 2 and "tuning would not shorten the step" in done.stderr
