@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec import to_builtins
 
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most
-from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share
-from npuperf.device.rank_summary import RankSummary, bounds_alone
+from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share, size
+from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
+
+if TYPE_CHECKING:
+    from npuperf.job.match import HeldUp  # loaded where there is a job
 
 #: Rows of a table in the evidence.
 _SHOWN: Final = 10
@@ -241,20 +245,15 @@ def _exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
 def _exposed_of_job(job: JobView) -> list[Detected]:
     """Ask a job: how its exposed communication splits decides what to do about it."""
     from npuperf.job.job_whatif import predict  # loaded where there is a job
-    from npuperf.job.match import kind_name
+    from npuperf.job.match import held_up, kind_name
 
     cluster = job.cluster
-    known = [(r, s) for r, s in zip(cluster.ranks, job.study.ranks, strict=True) if s.exposed_known]
-    ranks = [r for r, _ in known]
+    ranks = [r for r, s in zip(cluster.ranks, job.study.ranks, strict=True) if s.exposed_known]
     whole = cluster.time_of(ranks)
     transfer, wait, unknown = (
         sum(getattr(r.comm, name) for r in ranks)
         for name in ("exposed_transfer_ns", "exposed_wait_ns", "exposed_unknown_ns")
     )
-    # What is transfer for certain, whoever is waited for, is not among what cannot be told apart.
-    least = sum(bounds_alone(s, _exposed(r)).exposed_least_ns for r, s in known)
-    certain = min(max(least - transfer, 0), unknown)
-    transfer, unknown = transfer + certain, unknown - certain
     if not whole or transfer + wait + unknown < job.thresholds.comm_exposed_share * whole:
         return []
     waits, transfers = Counter[str](), Counter[str]()  # exposed or not, by kind of group
@@ -265,9 +264,12 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
     parts = (transfer, wait, unknown)
     total = sum(parts)
     sent, waited = share(transfer / whole), share(wait / whole)
+    held = held_up(job.study.matched, job.study.ranks, job.thresholds.held_up_factor)
     if unknown > _SEEN * whole:  # then the rest is what there is at least
         split = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told "
                     "apart", wait=waited, transfer=sent, unknown=share(unknown / whole))  # fmt: skip
+        if held:
+            split = say("{split}; {why}", split=split, why=_held(held[0]))
     elif wait > _SMALL * total:
         kinds = [kind for kind, time in waits.most_common() if time]
         split = say("{transfer} transfer, {wait} waiting for other ranks, mostly in {kinds}",
@@ -277,8 +279,8 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
     exposed = say("{share} of the ranks' time is exposed communication", share=share(total / whole))
     # What a step saves at most if nothing is transferred any more; waiting is for the roots to mend.
     answer = predict(job.study, cluster.links, "comm*0")
-    saved = max(answer.most, 0.0) if answer.reason is None else max(r.comm.exposed_transfer_ns for r in ranks)
-    steps, untold = max(cluster.steps, 1), max(r.comm.exposed_unknown_ns for r in ranks)
+    alone = max(r.comm.exposed_transfer_ns + r.comm.exposed_unknown_ns for r in ranks)
+    saved = max(answer.most, 0.0) if answer.reason is None else alone
     worst = max(ranks, key=_exposed).rank
     problem = Detected(
         rank=worst,
@@ -290,12 +292,21 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
             "unknown_ns": unknown,
             "wait_by_kind_ns": dict(waits),
             "transfer_by_kind_ns": dict(transfers.most_common()),
+            "held_up": [to_builtins(one) for one in held[:_SHOWN]],
         },
-        gain=(0, min(int(saved / steps + untold / steps), cluster.step_ns)),
+        gain=(0, min(int(saved / max(cluster.steps, 1)), cluster.step_ns)),
         refute=_FASTER_NETWORK if transfer > max(wait, unknown) else _NOBODY_LATE,
         next=_mend_largest(parts, cluster, [kind for kind, _ in transfers.most_common(1)]),
     )
     return [problem]
+
+
+def _held(one: HeldUp) -> Message:
+    """Say by which operation it shows that ranks are waited for which were not loaded."""
+    return say("{name} moves {size} in {stay} ({rate} GB/s), {other} {more} in {sooner} ({pace} GB/s): it waits, "
+               "likely for ranks that were not loaded", name=one.name, size=size(one.bytes), stay=ns(one.stay),
+               rate=number(one.bytes / one.stay), other=one.other, more=size(one.other_bytes),
+               sooner=ns(one.other_stay), pace=number(one.other_bytes / max(one.other_stay, 1)))  # fmt: skip
 
 
 def _exposed(rank: ClusterRank) -> int:

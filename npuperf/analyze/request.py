@@ -39,7 +39,8 @@ class Question(Struct, frozen=True, kw_only=True):
 
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
     :mod:`npuperf.device.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
-    must obey; ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
+    must obey; ``world_size`` is the user's word on how many ranks the job has;
+    ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
     ``rules`` those to ask (all if empty); ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on
     (:class:`npuperf.base.parallel.Engine`).
@@ -56,6 +57,10 @@ class Question(Struct, frozen=True, kw_only=True):
     group: Annotated[
         str | None,
         Typed(WHEN, say("Of a job, only these process groups: a kind (dp) or an id."), "--group", metavar="NAME"),
+    ] = None
+    world_size: Annotated[
+        int | None,
+        Typed(DATA, say("How many ranks the job has, whatever is recorded."), "--world-size", metavar="N", least=1),
     ] = None
     soc: Annotated[
         str | None, Typed(DATA, say("The chip, whatever the profile says: Ascend910B1."), "--soc", metavar="NAME")

@@ -16,7 +16,7 @@ from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.job.job_report import describe_job, narrow, per_step
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.job_whatif import answers, keep_pace, may_bring_nothing, predict
+from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
 from npuperf.job.match import split_exposed
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root
@@ -93,7 +93,7 @@ _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
 
 def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thresholds) -> AllDevices | None:
     """Study the devices as one job; None where they have no operations in common."""
-    study = study_job([e.summary for e in examined if e.summary is not None], thresholds)
+    study = study_job([e.summary for e in examined if e.summary is not None], thresholds, request.world_size)
     if study is None:
         return None
     devices = [_with_exposed(study, e.report) for e in examined]
@@ -104,6 +104,8 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
         own = without_alone(e.findings, e.report, study)
         findings += may_bring_nothing(own, e.report, wait, thresholds.cause_share)
     what_if = keep_pace(devices, [e.what_if for e in examined], waits, thresholds.cause_share)
+    if study.waits.unknown.any():
+        what_if = [from_nothing(mine) for mine in what_if]
     verdict = None if study.elasticity is None else _verdict(study, cluster, study.elasticity)
     if request.group is not None:
         cluster = narrow(cluster, request.group)
@@ -235,7 +237,10 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
         bound = "unknown"
         idle = say("most of the step depends on time that is neither compute nor transfer, and launches that would "
                    "tell are not recorded")  # fmt: skip
-    job = say_n("over {n} rank", "over all {n} ranks", len(cluster.ranks))
+    loaded = len(cluster.ranks)
+    partly = cluster.absent or not all(g.complete for g in cluster.groups)  # or nobody knows
+    job = (say("over the {n} ranks that were loaded", n=loaded) if partly
+           else say_n("over {n} rank", "over all {n} ranks", loaded))  # fmt: skip
     reason = say("{job}: {why}", job=job, why=chain(paced, idle, lever))
     return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=e)
 

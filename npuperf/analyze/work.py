@@ -25,7 +25,7 @@ from npuperf.device.expect import judge_cores
 from npuperf.device.operators import list_operators, merge_operators
 from npuperf.device.steps import step_windows
 from npuperf.device.whatif import names_ranks, parse
-from npuperf.model.device import Context, DeviceProfile, is_kept
+from npuperf.model.device import DeviceProfile, is_kept
 from npuperf.model.parts import GroupSize, Tool, Workload
 from npuperf.model.result import Input, InputKind, Result, Verdict
 from npuperf.model.thresholds import Thresholds
@@ -107,8 +107,6 @@ _PLACES: Final = re.compile(
     r"(_PATH|_HOME|_DIR|_FILE|_IP|_IFNAME|_PORT|_ADDR|_DEVICES)$|^(LOCAL_|WORLD_)?(RANK|SIZE)$|^PROF(ILER|ILING)?_|^LD_PRELOAD$"
     r"|^(MSMONITOR|KINETO)_USE_DAEMON$|^TORCH_DEVICE_BACKEND_AUTOLOAD$"
 )
-#: Kinds of groups that have all ranks of a job.
-_OF_ALL: Final = ("default_group", "default_pg", "world")
 _UNNAMED: Final = "unnamed"
 
 _T = TypeVar("_T")
@@ -123,17 +121,15 @@ class ProcessFingerprint(Struct, frozen=True):
 
 def workload_of(profile: DeviceProfile) -> ProcessFingerprint:
     """Return what the files of one device tell."""
-    communication, context = profile.communication, profile.context
-    groups = frozenset((g.kind or _UNNAMED, tuple(sorted(g.ranks))) for g in communication.groups if g.ranks)
-    told = communication.distributed.get("world_size") or _told_size(context)
-    of_all = (len(ranks) for kind, ranks in groups if kind in _OF_ALL)
-    size = told or max(of_all, default=None)
+    known = profile.communication.groups
+    groups = frozenset((g.kind or _UNNAMED, tuple(sorted(g.ranks))) for g in known if g.ranks)
+    size = profile.world_size
     return ProcessFingerprint(_workload(profile, world_size=size, frequency_mhz=profile.frequency_mhz), groups)
 
 
 def workload_of_host(profile: HostProfile) -> ProcessFingerprint:
     """Return what the files of a process without a device tell."""
-    return ProcessFingerprint(_workload(profile, world_size=_told_size(profile.context)))
+    return ProcessFingerprint(_workload(profile, world_size=profile.context.world_size))
 
 
 def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
@@ -195,11 +191,6 @@ def _workload(
         ),
         kineto=profile.kineto,
     )
-
-
-def _told_size(context: Context) -> int | None:
-    value = context.environment.get("WORLD_SIZE") or ""
-    return int(value) if re.fullmatch(r"[0-9]{1,7}", value) and int(value) else None
 
 
 class _Source(Struct, frozen=True):

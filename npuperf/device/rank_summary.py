@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from npuperf.device.operators import Slowed, slowed
 from npuperf.device.partition import Gaps
 from npuperf.device.study import Study
-from npuperf.model.communication import Bandwidth, LinkUse, Operations, ProcessGroup
+from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
@@ -64,6 +64,9 @@ class RankSummary(Struct, frozen=True):
 
     ``compute_before`` and ``host_before``: per operation, what the track spent so between ``begin`` and its start.
 
+    ``world``: how many ranks the job has, None where it is not recorded. ``transit``: per operation, for how long the
+    exporter saw data move on one plane, -1 where that is not recorded.
+
     ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
     began first, which owns them.
     ``step_start``/``step_end``: the steps that ``step_number`` names.
@@ -83,6 +86,8 @@ class RankSummary(Struct, frozen=True):
     operations: Operations
     groups: tuple[ProcessGroup, ...]
     distributed: dict[str, int]
+    world: int | None
+    transit: I64
     exposed_op: I64
     exposed_start: I64
     exposed_end: I64
@@ -388,6 +393,8 @@ def _summary(
         operations=operations,
         groups=profile.communication.groups,
         distributed=profile.communication.distributed,
+        world=profile.world_size,
+        transit=_transit(profile.communication, inside),
         exposed_op=owner,
         exposed_start=exposed.start,
         exposed_end=exposed.end,
@@ -404,6 +411,13 @@ def _summary(
         links=profile.communication.links,
         **told,
     )
+
+
+def _transit(communication: Communication, inside: Mask) -> I64:
+    """Return the exporter's own Transit of the operations that are ``inside``, ns, -1 where it has none."""
+    transit = np.full(len(inside), -1, np.int64)
+    transit[communication.vendor.op] = communication.vendor.transit
+    return transit[inside]
 
 
 def _blocks(operations: Operations, exposed: Intervals, unblocked: Mask, compute: Intervals) -> tuple[I64, I64]:
@@ -479,7 +493,8 @@ def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
 #
 # A stay is waiting and transfer. What an operation moved over one transport took at least as long as it did on one of
 # its links: the exporter sums links that run side by side, so the sum is divided by their number. Of transports whose
-# links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain.
+# links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain. For as long as
+# the exporter saw data move on one plane (its Transit), the operation was transferring as well.
 
 #: Its times run from the first payload to the end of the closing task, and so hold waiting.
 _WAITS: Final = "RDMA"
@@ -515,6 +530,10 @@ def least_transfer(summary: RankSummary) -> I64:
                        for i in range(len(op))], np.int64)  # fmt: skip
     spent = np.bincount(row, weights=moved.ns).astype(np.int64)
     np.maximum.at(least, op, np.where(beside > 0, spent // np.maximum(beside, 1), 0))
+    waits, certain = np.zeros((2, len(operations)), np.bool_)
+    waits[op[transport.flag([name.upper() == _WAITS for name in transport.names])]] = True
+    certain[op] = True
+    least = np.where(certain & ~waits, np.maximum(least, summary.transit), least)
     return np.minimum(least, operations.stay)
 
 

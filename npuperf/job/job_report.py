@@ -216,7 +216,8 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
             measured_ns=round(study.length),
             reason=None if study.usable else say("the replay over all ranks misses the measured time"),
         ),
-        world_size=study.world,
+        world_size=study.world.size,
+        world_size_least=study.world.least,
         absent=absent(study),
         notes=_notes(study),
     )
@@ -244,7 +245,7 @@ def narrow(cluster: Cluster, group: str) -> Cluster:
 def absent(study: JobStudy) -> list[int]:
     """Return the ranks of the job that were not loaded."""
     loaded = {r.rank for r in study.ranks}
-    return [r for r in range(study.world or 0) if r not in loaded]
+    return [r for r in range(study.world.least) if r not in loaded]
 
 
 def _describe_rank(study: JobStudy, place: int, report: Device | None) -> ClusterRank:
@@ -293,8 +294,8 @@ def _groups(study: JobStudy) -> list[ClusterGroup]:
     matched, waits = study.matched, study.waits
     there = matched.instance >= 0
     size = len(matched.groups)
-    transfer, least = (np.bincount(matched.group[there], weights=v[there], minlength=size)
-                       for v in (waits.transfer, waits.wait))  # fmt: skip
+    transfer, least, unknown = (np.bincount(matched.group[there], weights=v[there], minlength=size)
+                                for v in (waits.transfer, waits.wait, waits.unknown))  # fmt: skip
     count = np.bincount(matched.instance_group, minlength=size)
     lost = np.bincount(matched.group[~there & ~waits.alone & (matched.group >= 0)], minlength=size)
     loaded = {r.rank for r in study.ranks}
@@ -310,6 +311,7 @@ def _groups(study: JobStudy) -> list[ClusterGroup]:
             unmatched=int(lost[i]),
             transfer_ns=int(transfer[i]),
             wait_ns=int(least[i]),
+            unknown_ns=int(unknown[i]),
         )
         for i, g in enumerate(matched.groups)
         if not g.single and (count[i] or lost[i])
@@ -406,10 +408,11 @@ def _collectives(study: JobStudy) -> list[Collective]:
             kind=kind_name(group.kind, group.id),
             ranks=[study.ranks[int(p)].rank for p in places],
             complete=bool(matched.complete[i]),
-            transfer_ns=int((matched.stay[rows] - waits.wait[rows])[0]),
+            transfer_ns=int(waits.transfer[rows].max()),
+            unknown_ns=int((matched.stay[rows] - waits.wait[rows])[0] - waits.transfer[rows].max()),
             wait_ns=waits.wait[rows].tolist(),
             arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
-            last=summary.rank if len(order) > 1 and order[1] > floor else None,
+            last=summary.rank if matched.complete[i] and len(order) > 1 and order[1] > floor else None,
         )
         found.append(collective)
     return found
@@ -423,6 +426,10 @@ def _notes(study: JobStudy) -> list[Message]:
         notes.append(say_n("{n} rank of the job was not loaded ({ranks}): waits in its groups are lower bounds",
                            "{n} ranks of the job were not loaded ({ranks}): waits in their groups are lower bounds",
                            len(missing), ranks=series(_few(missing))))  # fmt: skip
+    elif study.world.size is None and study.waits.unknown.any():
+        notes.append(say("how many ranks the job has is not recorded, so it cannot be told what of its operations is "
+                         "waiting for ranks that were not loaded: load all, or say that these are (--world-size {n})",
+                         n=study.world.least))  # fmt: skip
     wrong = int(np.count_nonzero(study.clocks.wrong))
     if wrong:
         notes.append(say_n("{n} operation was left out: its times contradict the others'",

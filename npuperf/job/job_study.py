@@ -36,6 +36,13 @@ from npuperf.model.thresholds import Thresholds
 _NUDGE: Final = 0.9
 
 
+class World(Struct, frozen=True):
+    """How many ranks a job has: ``size`` as recorded, None where it is not, and ``least`` by every hint there is."""
+
+    size: int | None
+    least: int
+
+
 class JobStudy(Struct, frozen=True):
     """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
 
@@ -61,7 +68,7 @@ class JobStudy(Struct, frozen=True):
     elasticity: Elasticity | None
     other: float
     step_count: int
-    world: int | None
+    world: World
 
     @property
     def length(self) -> float:
@@ -69,22 +76,27 @@ class JobStudy(Struct, frozen=True):
         return self.job.measured
 
 
-def world_size(ranks: Sequence[RankSummary]) -> int | None:
-    """Return how many ranks the job has: as recorded, else all from 0 on where these were loaded without a gap.
+def find_world(ranks: Sequence[RankSummary], told: int | None) -> World:
+    """Return how many ranks the job has. ``told``: as the user says.
 
-    An operation with more links than there are other ranks says that some were not loaded.
+    Only what says so counts as its size: that ranks are numbered without a gap does not, the others may not have been
+    loaded. It has at least those that were loaded or that a group or a link names, and as many as an operation reaches.
     """
-    told = [r.distributed["world_size"] for r in ranks if r.distributed.get("world_size")]
-    known = [m + 1 for r in ranks for g in r.groups for m in g.ranks]
-    if told or known:  # what is recorded counts: a group may name ranks that do not exist
-        return max([*(told or known), *(r.rank + 1 for r in ranks)])
-    numbers = sorted(r.rank for r in ranks)
-    partners = max((links_beside(r.links) for r in ranks), default=0)
-    return max(len(numbers), partners + 1) if numbers == list(range(len(numbers))) else None
+    own = max(r.rank + 1 for r in ranks)
+    recorded = max((r.world for r in ranks if r.world), default=0)
+    if recorded or told:  # a group may name ranks that do not exist
+        size = max(told or recorded, own)
+        return World(size, size)
+    named = [m + 1 for r in ranks for g in r.groups for m in g.ranks]
+    reached = [g.least for r in ranks for g in r.groups] + [links_beside(r.links) + 1 for r in ranks]
+    return World(None, max(own, *named, *reached))
 
 
-def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy | None:
-    """Look at ranks of one job; None where fewer than two of them have operations in common."""
+def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: int | None = None) -> JobStudy | None:
+    """Look at ranks of one job; None where fewer than two of them have operations in common.
+
+    ``world_size``: how many ranks the job has, where the user says so.
+    """
     if any(r.rank >= 0 for r in ranks):
         ranks = [r for r in ranks if r.rank >= 0]
     else:  # no file names any: the devices of one machine are told apart by number
@@ -93,11 +105,11 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds) -> JobStudy 
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
     ranks = _extended(_in_step(ranks))
-    world = world_size(ranks)
-    matched = match(ranks, world)
+    world = find_world(ranks, world_size)
+    matched = match(ranks, world.size)
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
         ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
-        matched = match(ranks, world)
+        matched = match(ranks, world.size)
     if not matched.instances:
         return None
     matched, clocks, waits, job = _program(ranks, matched)
@@ -180,13 +192,13 @@ def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, C
         if clocks.wrong.any():
             matched = matched.drop(clocks.wrong)
             continue
-        waits = find_waits(matched)
+        waits = find_waits(matched, ranks)
         job = build(ranks, matched, waits, clocks)
         if not job.looped.any():
             break
         matched = matched.drop(job.looped)
     else:
-        clocks, waits = align(matched, len(ranks)), find_waits(matched)
+        clocks, waits = align(matched, len(ranks)), find_waits(matched, ranks)
         job = build(ranks, matched, waits, clocks)
     return matched, clocks, waits, job
 

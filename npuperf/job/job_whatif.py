@@ -34,6 +34,7 @@ _RANK: Final = re.compile(rf"^rank:(?P<rank>\d{{1,9}})(?:=(?P<median>median)|(?:
 _STAGE: Final = re.compile(rf"^stage:(?P<stage>\d{{1,9}})\*{_NUMBER}$")
 _LINK: Final = re.compile(r"^link:(?P<a>\d{1,9})-(?P<b>\d{1,9})=peers$")
 _ALL: Final = re.compile(rf"^(?P<part>comm|host|compute)\*{_NUMBER}$")
+_OF_COMMUNICATION: Final = re.compile(r"\bcomm\*")
 GRAMMAR: Final = say(
     "over several ranks: rank:N=median, rank:N*FACTOR, rank:N:host*FACTOR, rank:N:compute*FACTOR, stage:N*FACTOR, "
     "link:A-B=peers, comm*FACTOR, host*FACTOR, compute*FACTOR, joined by commas"
@@ -75,6 +76,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
     # gets ahead at once, and nothing waits for it any more.
     compute, host, host_least, other = np.ones((4, job.ranks))
     change = JobChange()
+    untold = np.ones(len(job.transfer))  # by what is changed, at most, what may be transfer or waiting
     for part in expression.split(","):
         found = read(part.strip())
         assert found is not None, "expressions are checked before"
@@ -105,6 +107,7 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
         elif fills == "comm":
             transfer = job.transfer if change.transfer is None else change.transfer
             change = replace(change, transfer=np.where(study.waits.known, transfer * factor, transfer))
+            untold = np.where(study.waits.known, untold, untold * factor)
         elif fills == "host":
             if any(study.ranks[p].host_ns is None for p in places):
                 return Answer(reason=say("launches are not recorded on every rank, so host time cannot be changed "
@@ -114,11 +117,19 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
         else:
             for filled in (compute,) if fills == "compute" else (compute, host, host_least, other):
                 filled[places] *= factor
-    hosts = (host, host_least) if (host != host_least).any() else (host,)
-    length = run(job, [JobChange(), *(scaled(job, compute, change, host=each, other=other) for each in hosts)]).length
-    saved = float(length[0] - length[1])
+    changes, hosts = [change], [host]
+    if (untold != 1).any():
+        transfer = job.transfer if change.transfer is None else change.transfer
+        changes.append(replace(change, transfer=transfer * untold))
+    if (host != host_least).any():
+        hosts.append(host_least)
+    tried = [scaled(job, compute, each, host=own, other=other) for each in changes for own in hosts]
+    length = run(job, [JobChange(), *tried]).length
+    saved = length[0] - length[1:]
     slack = study.error * study.length
-    return Answer(saved, saved - slack, max(saved, float(length[0] - length[-1])) + slack)
+    # What is unknown may all be waiting, which no faster network shortens, or all be transfer.
+    least = saved[0] if len(changes) == 1 else saved.min()
+    return Answer(float(saved[0]), float(least) - slack, float(saved.max()) + slack)
 
 
 def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
@@ -148,6 +159,16 @@ def keep_pace(
         follows = wait >= share * report.window.span_ns
         corrected.append([_follow(w, report, pace.get(w.expr), reports[first]) if follows else w for w in mine])
     return corrected
+
+
+def from_nothing(what_if: Sequence[WhatIf]) -> list[WhatIf]:
+    """Let what faster transfers bring a rank begin at nothing: it may be waiting meanwhile for ranks not loaded."""
+    return [
+        replace(w, gain_ns_per_step=(0, w.gain_ns_per_step[1]), gain_pct_interval=(0.0, w.gain_pct_interval[1]))
+        if _OF_COMMUNICATION.search(w.expr) and w.gain_ns_per_step and w.gain_pct_interval and (w.gain_pct or 0) > 0
+        else w
+        for w in what_if
+    ]
 
 
 def _follow(own: WhatIf, report: Device, pace: WhatIf | None, pacing: Device) -> WhatIf:

@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.device.rank_summary import RankSummary
+from npuperf.device.rank_summary import RankSummary, least_transfer
 from npuperf.model.communication import ProcessGroup
-from npuperf.model.groups import distinct
+from npuperf.model.groups import alike, distinct, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 
@@ -27,7 +27,8 @@ TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoal
 class JobGroup(Struct, frozen=True):
     """A process group of the job. ``members``: places in the list of ranks, of those that were loaded.
 
-    ``inferred``: the files do not name its ranks.
+    ``inferred``: the files do not name its ranks. ``complete``: all were loaded for certain; where files tell neither
+    its ranks nor how many the job has, and no links that all end among those loaded, that is not known.
     """
 
     id: str
@@ -101,7 +102,7 @@ class Matched(Struct, frozen=True):
 
 
 def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
-    """Match the operations of ranks of one job. ``world``: how many ranks it has, if that is known."""
+    """Match the operations of ranks of one job. ``world``: how many ranks it has, None where that is not known."""
     counts = np.array([len(r.operations) for r in ranks], np.int64)
     rank = np.repeat(np.arange(len(ranks)), counts)
     start, end, step, p2p = (
@@ -218,8 +219,10 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
     """Number the groups that operations name, and find their members."""
     place = {summary.rank: i for i, summary in enumerate(ranks)}
     told: dict[str, ProcessGroup] = {}
+    least: dict[str, list[int]] = defaultdict(list)
     for summary in ranks:
         for group in summary.groups:
+            least[group.id].append(group.least)
             known = told.get(group.id)
             if known is None or (group.ranks and not known.ranks) or (group.kind and not known.kind):
                 told[group.id] = group
@@ -244,7 +247,9 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
             groups.append(JobGroup(name, found.kind, found.ranks, loaded, len(loaded) == len(found.ranks), False))
         else:
             own = tuple(ranks[i].rank for i in members)
-            groups.append(JobGroup(name, found.kind, own, members, everybody, True))
+            # A collective reaches everybody: where no link of its ranks leads elsewhere, there is nobody else.
+            closed = len(least[name]) >= len(own) and min(least[name]) > 0 and max(least[name]) <= len(own)
+            groups.append(JobGroup(name, found.kind, own, members, everybody or closed, True))
     code = np.concatenate(codes)
     if nameless:
         own = tuple(ranks[i].rank for i in nameless)
@@ -262,9 +267,11 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
 class JobWaits(Struct, frozen=True):
     """Per operation (as in :class:`npuperf.job.match.Matched`), ns: stay = transfer + wait + unknown.
 
-    ``known``: all members of its group took part. Of an operation whose group is partial ``wait`` is what the rank
-    waited at least, for those that are there, and the rest is unknown. ``alone``: its group has one member, so nobody
-    is waited for. ``last``: per instance, the operation of the rank that arrived last.
+    The one place where a stay is split: tables, findings, partitions, what-ifs and gates take it from here.
+    ``known``: all members of its group took part. Of an operation whose group is partial, or may be, ``wait`` is what
+    the rank waited at least, for those that are there, ``transfer`` what is transfer whoever is waited for
+    (:func:`npuperf.device.rank_summary.least_transfer`), and the rest is unknown. ``alone``: its group has one member,
+    so nobody is waited for. ``last``: per instance, the operation of the rank that arrived last.
     """
 
     transfer: I64
@@ -275,8 +282,8 @@ class JobWaits(Struct, frozen=True):
     last: I64
 
 
-def find_waits(matched: Matched) -> JobWaits:
-    """Split every stay."""
+def find_waits(matched: Matched, ranks: Sequence[RankSummary]) -> JobWaits:
+    """Split every stay of these ranks' operations."""
     stay = matched.stay
     shortest = np.minimum.reduceat(stay[matched.members], matched.starts) if matched.instances else stay[:0]
     there = matched.instance >= 0
@@ -284,17 +291,64 @@ def find_waits(matched: Matched) -> JobWaits:
     complete = there & matched.complete[matched.instance] if matched.instances else there
     alone = np.array([g.single for g in matched.groups] + [False], np.bool_)[matched.group]
     known = complete | alone
-    transfer = np.where(complete, own, np.where(alone, stay, 0))
     wait = np.where(there, stay - own, 0)
+    certain = np.concatenate([least_transfer(rank) for rank in ranks])
+    if matched.instances:  # the same transfer takes all its ranks as long
+        most = np.maximum.reduceat(certain[matched.members], matched.starts)
+        certain = np.where(there & matched.together[matched.instance], most[matched.instance], certain)
+    transfer = np.where(complete, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
     order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
     return JobWaits(
         transfer=transfer,
         wait=wait,
-        unknown=np.where(known, 0, stay - wait),
+        unknown=stay - wait - transfer,
         known=known,
         alone=alone,
         last=matched.members[order][matched.starts] if matched.instances else matched.members,
     )
+
+
+class HeldUp(Struct, frozen=True):
+    """An operation that cannot have been transferring all the time: ``other``, of its type and group, moved as much or
+    more sooner.
+
+    ``bytes`` that the rank with most moved, and the shortest ``stay`` of the ranks that were loaded, ns.
+    """
+
+    name: str
+    bytes: int
+    stay: int
+    other: str
+    other_bytes: int
+    other_stay: int
+
+
+def held_up(matched: Matched, ranks: Sequence[RankSummary], factor: float) -> list[HeldUp]:
+    """Return operations of groups that were not loaded whole, or may not have been, which took ``factor`` times as long
+    as others of their type and group that moved as much or more: the longest first.
+
+    All that were loaded were there, so that they waited for others, if the link did not fail them.
+    """
+    if not matched.instances:
+        return []
+    moved = np.concatenate([sums_of(r.bandwidth.op, r.bandwidth.bytes, len(r.operations)) for r in ranks])
+    most = np.maximum.reduceat(moved[matched.members], matched.starts)
+    stay = np.minimum.reduceat(matched.stay[matched.members], matched.starts)
+    heads = matched.members[matched.starts]
+    kind = alike(matched.type[heads], matched.instance_group)
+    name = Labels.concat([r.operations.name for r in ranks]).take(heads)
+    found = []
+    for k in distinct(kind[~matched.complete & matched.together & (most > 0)]).tolist():
+        rows = np.flatnonzero((kind == k) & (most > 0))
+        rows = rows[np.lexsort((stay[rows], -most[rows]))]
+        best = np.minimum.accumulate(stay[rows])
+        first = np.append(True, best[1:] < best[:-1])  # of each pace the operation that set it
+        setter = rows[np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))]
+        for row, other in zip(rows.tolist(), setter.tolist(), strict=True):
+            if not matched.complete[row] and stay[row] > factor * max(stay[other], 1):
+                found.append(HeldUp(name[row] or "N/A", int(most[row]), int(stay[row]),
+                                    name[other] or "N/A", int(most[other]), int(stay[other])))  # fmt: skip
+    return sorted(found, key=lambda h: -h.stay)
 
 
 class ExposedSplit(Struct, frozen=True):
@@ -316,28 +370,39 @@ def split_exposed(
 
     Of overlapping operations the one that began first owns the time.
     """
-    op = matched.first[place] + summary.exposed_op
-    known = waits.known[op]
     begin, stop = summary.exposed_start, summary.exposed_end
-    middle = turns(summary, matched, waits, place)
+    waited, sent = turns(summary, matched, waits, place)
+    alone = waits.alone[matched.first[place] + summary.exposed_op]
 
-    def within(first: I64, last: I64, chosen: Mask) -> I64:
-        pieces = Intervals.union(first[chosen], last[chosen])
+    def within(first: I64, last: I64) -> I64:
+        pieces = Intervals.union(first, last)
         return pieces.before(end) - pieces.before(start)
 
     return ExposedSplit(
-        transfer=within(middle, stop, known),
-        wait=within(begin, middle, np.ones(len(op), np.bool_)),
-        unknown=within(middle, stop, ~known),
-        alone=within(begin, stop, waits.alone[op]),
+        transfer=within(sent, stop),
+        wait=within(begin, waited),
+        unknown=within(waited, sent),
+        alone=within(begin[alone], stop[alone]),
     )
 
 
-def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -> I64:
-    """Return for each piece of exposed communication when waiting ends in it: within a stay the wait comes first."""
+def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -> tuple[I64, I64]:
+    """Return for each piece of exposed communication when waiting ends in it, and when transfer for certain begins.
+
+    Within a stay the wait comes first. What is transfer for certain of a stay that is not known otherwise may lie
+    anywhere in the rest of it: only what does not fit into the hidden part is exposed, and is put at the end.
+    """
     op = matched.first[place] + summary.exposed_op
-    middle: I64 = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
-    return middle
+    waited = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
+    length = summary.exposed_end - waited
+    exposed = np.bincount(op, weights=length, minlength=len(waits.wait)).astype(np.int64)
+    hidden = waits.transfer + waits.unknown - exposed
+    certain = np.maximum(waits.transfer - hidden, 0)
+    order, reached = np.argsort(op, kind="stable"), np.empty(len(op), np.int64)
+    reached[order] = np.cumsum(length[order])
+    behind = np.cumsum(exposed)[op] - reached  # what of the operation's exposed rest lies behind each piece
+    sent = np.maximum(summary.exposed_end - np.clip(certain[op] - behind, 0, length), waited)
+    return waited, np.where(waits.known[op], waited, sent)
 
 
 def by_kind(matched: Matched, values: I64, rows: Mask) -> dict[str, int]:

@@ -156,7 +156,7 @@ def find_bubble(
     exposed = np.zeros(len(matched.start), np.int64)
     for place, summary in enumerate(ranks):
         owner = matched.first[place] + summary.exposed_op
-        part = turns(summary, matched, waits, place) - summary.exposed_start
+        part = turns(summary, matched, waits, place)[0] - summary.exposed_start
         np.add.at(exposed, owner, np.where(waits.known[owner], part, 0))
     for own in windows:
         wait[own.rank] += exposed[own.p2p].sum() + (exposed[own.drain] if own.drain >= 0 else 0)

@@ -20,6 +20,7 @@ from npuperf.job.job_replay import (
     track_totals,
 )
 from npuperf.job.links import SlowLink
+from npuperf.job.match import JobGroup
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
 from npuperf.model.groups import distinct
@@ -373,6 +374,11 @@ def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) 
     ]
 
 
+def _told(group: JobGroup) -> bool:
+    """Tell whether a group's transfers are known: of one whose ranks were not all loaded the rest may be waiting."""
+    return group.complete and not group.single
+
+
 def _slow_groups(
     job: JobProgram, found: WaitBlame, waits: F64, bounds: GainBounds, links: Sequence[RootCause]
 ) -> list[RootCause]:
@@ -383,9 +389,9 @@ def _slow_groups(
     pace: dict[int, float] = {}
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
-        alike = [j for j in alike if j != i and not matched.groups[j].single and totals[j] > 0]
+        alike = [j for j in alike if j != i and _told(matched.groups[j]) and totals[j] > 0]
         held = any(set(cause.places) <= set(group.members) for cause in links)
-        if group.single or group.kind is None or not alike or held:
+        if not _told(group) or group.kind is None or not alike or held:
             continue
         usual = float(np.median(totals[alike]))
         if totals[i] - usual >= bounds.least * job.measured / 2:

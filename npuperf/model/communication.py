@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -13,12 +15,18 @@ class ProcessGroup(Struct, frozen=True):
 
     ``id``: what operations carry of it: the 64-bit hash of its name as a decimal number, in files without the hash
     its last three digits, in Kineto traces the name itself. ``kind``: what the program calls it (tp, pp, dp_cp, …),
-    None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded.
+    None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded. ``least``:
+    how many it has at least, by the ends of the links that this rank's collectives used; 0 where no link is recorded.
     """
 
     id: str
     kind: str | None = None
     ranks: tuple[int, ...] = ()
+    least: int = 0
+
+
+#: Kinds of groups that have all ranks of a job.
+OF_ALL: Final = ("default_group", "default_pg", "world")
 
 
 class Operations(Columns, frozen=True):
@@ -90,8 +98,8 @@ class LinkUse(Columns, frozen=True):
 
 
 class VendorTimes(Columns, frozen=True):
-    """The exporter's own Transit, Wait, Synchronization and Idle of operations (ns): shown where asked for, never
-    used as transfer and wait. ``op``: the row of :class:`Operations`.
+    """The exporter's own Transit, Wait, Synchronization and Idle of operations (ns), those of one plane alone: of a
+    transfer Transit is a part, and what else the others are nobody knows. ``op``: the row of :class:`Operations`.
     """
 
     op: I64

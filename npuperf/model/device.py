@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -10,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.model.chip import Cores
-from npuperf.model.communication import Communication
+from npuperf.model.communication import OF_ALL, Communication
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Columns, Labels
 from npuperf.model.tasks import Tasks
@@ -123,6 +124,12 @@ class Context(Struct, frozen=True):
     git_commit: str | None = None
     exported: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job had, as torchrun told the process in WORLD_SIZE."""
+        value = self.environment.get("WORLD_SIZE") or ""
+        return int(value) if re.fullmatch(r"[0-9]{1,7}", value) and int(value) else None
+
     def or_else(self, other: Context) -> Context:
         """Fill what is not said from another description of the same recording."""
         mine, theirs = self.environment, other.environment
@@ -163,6 +170,12 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     excerpt: bool = False
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job has: as its program or its launcher said, or as many as the group of all has."""
+        told = self.communication.distributed.get("world_size") or self.context.world_size
+        return told or max((len(g.ranks) for g in self.communication.groups if g.kind in OF_ALL), default=0) or None
 
     def without_counters(self) -> DeviceProfile:
         """Return the same without hardware counters."""

@@ -59,10 +59,11 @@ class ClusterRank(Model, frozen=True, kw_only=True):
 
 
 class ClusterGroup(Model, frozen=True, kw_only=True):
-    """A process group. ``complete``: all its ranks were loaded; else waits are lower bounds.
+    """A process group. ``complete``: all its ranks were loaded; else, or where that is not known, transfer and waits
+    are lower bounds.
 
     ``inferred``: the files do not name its ranks; they are those that have operations of it.
-    ``transfer_ns`` and ``wait_ns``: of all its ranks together.
+    ``transfer_ns``, ``wait_ns`` and ``unknown_ns``: of all its ranks together.
     """
 
     group: str
@@ -75,11 +76,14 @@ class ClusterGroup(Model, frozen=True, kw_only=True):
     unmatched: int
     transfer_ns: int
     wait_ns: int
+    unknown_ns: int = 0
 
 
 class Collective(Model, frozen=True, kw_only=True):
     """One communication operation on all its ranks (the costliest are listed). ``arrival_ns``: after the first
-    arrival, on the corrected clock; null where arrivals cannot be separated. ``last``: the rank that arrived last.
+    arrival, on the corrected clock; null where arrivals cannot be separated. ``last``: the rank that arrived last, null
+    where others may have come later. The shortest stay is ``transfer_ns`` and ``unknown_ns``: transfer at least, and
+    what may be waiting for ranks that were not loaded (0 where ``complete``).
     """
 
     step: int | None
@@ -89,6 +93,7 @@ class Collective(Model, frozen=True, kw_only=True):
     ranks: list[int]
     complete: bool
     transfer_ns: int
+    unknown_ns: int = 0
     wait_ns: list[int]
     arrival_ns: list[int] | None
     last: int | None
@@ -195,7 +200,8 @@ class Experts(Model, frozen=True, kw_only=True):
 class Cluster(Model, frozen=True, kw_only=True):
     """The job: its step, its ranks, who waits for whom, and why.
 
-    ``absent``: ranks of the job that were not loaded; ``notes``: what could not be told, and what would tell.
+    ``world_size``: how many ranks the job has, null where that is not known, ``world_size_least`` how many at least, by
+    every hint there is. ``absent``: those that were not loaded; ``notes``: what could not be told, and what would tell.
     """
 
     step_ns: int
@@ -210,6 +216,7 @@ class Cluster(Model, frozen=True, kw_only=True):
     experts: list[Experts] = []
     replay: ClusterReplay | None = None
     world_size: int | None = None
+    world_size_least: int = 0
     absent: list[int] = []
     notes: list[Message] = []
 

@@ -52,6 +52,7 @@ class Thresholds(Struct, frozen=True):
     severity_medium: float
     first_call_factor: float
     transfer_ratio: float
+    held_up_factor: float
     peers_least: int
     lost_share: float
     small_packet_bytes: int

@@ -23,7 +23,7 @@ from npuperf.model.communication import Bandwidth, Communication, LinkUse, Opera
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels
 from npuperf.readers.cells import nanoseconds
-from npuperf.readers.comm_groups import GroupBook, operations, type_of
+from npuperf.readers.comm_groups import POINT_TO_POINT, GroupBook, operations, type_of
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import DAMAGED
 
@@ -389,6 +389,16 @@ def _scaled(value: object, unit: int) -> int:
     except (ValueError, OverflowError):
         return -1
     return round(found * unit) if 0 <= found <= _MOST_MB else -1
+
+
+def least_ranks(links: LinkUse, group: str) -> int:
+    """Return how many ranks a group has at least, by links whose ranks are those inside of it; 0 where none is known.
+
+    Point-to-point operations do not count: they need not reach everybody.
+    """
+    mine = links.group.flag([name == group for name in links.group.names])
+    mine &= ~links.type.flag([type_of(name) in POINT_TO_POINT for name in links.type.names])
+    return int(max(links.source[mine].max(), links.target[mine].max())) + 1 if mine.any() else 0
 
 
 def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:

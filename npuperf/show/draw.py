@@ -122,10 +122,9 @@ def _split_shares(shares: Mapping[str, U8], picture: Picture, study: JobStudy, p
 def _split_slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -> LaneSlices:
     """Cut slices of communication where waiting and transfers begin and end."""
     rank = study.ranks[place]
-    middle = turns(rank, study.matched, study.waits, place)
-    known = study.waits.known[study.matched.first[place] + rank.exposed_op]
-    wait = Intervals.union(rank.exposed_start - origin, middle - origin)
-    transfer = Intervals.union(middle[known] - origin, rank.exposed_end[known] - origin)
+    waited, sent = turns(rank, study.matched, study.waits, place)
+    wait = Intervals.union(rank.exposed_start - origin, waited - origin)
+    transfer = Intervals.union(sent - origin, rank.exposed_end - origin)
     mine = parts.colour == COLOUR["communication"]
     whole = Intervals(parts.start[mine], parts.end[mine])
     borders = distinct(np.concatenate([t for one in (whole, wait, transfer) for t in (one.start, one.end)]))

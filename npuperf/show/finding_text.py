@@ -30,6 +30,12 @@ def _saved_share(w: WhatIf) -> str | None:
     return percents(low, high).removesuffix(" %").replace(" to ", "–")
 
 
+def _worth(w: WhatIf) -> bool:
+    """Tell whether a change is worth a line: what it saves, or what it may save where that cannot be told."""
+    least, most = w.gain_pct_interval or (0.0, 0.0)
+    return max(w.gain_pct or 0.0, most if not least else 0.0) >= 100 * WORTH
+
+
 def _change(w: WhatIf) -> str:
     note = w.reason or w.title
     said = say("{change}: {note}", change=w.expr, note=note) if note is not None else say("{change}", change=w.expr)
@@ -48,7 +54,7 @@ def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[
     """Show the user's questions and, for one device or for a job as a whole, the most rewarding changes."""
     asked = [w for w in result.what_if if w.asked]
     whole = len(result.devices) == 1
-    standard = [w for w in result.what_if if not w.asked and (w.gain_pct or 0) >= 100 * WORTH]
+    standard = [w for w in result.what_if if not w.asked and _worth(w)]
     standard = sorted((w for w in standard if whole or w.device is None), key=lambda w: -(w.gain_pct or 0))
     rows = asked + standard[: rows_of(view, most)]
     if not rows:

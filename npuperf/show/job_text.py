@@ -144,12 +144,14 @@ CLUSTER_TABLES: Final = (
         Column("unmatched", say("unmatched"), "count", weight=2),
         Column("transfer_ns", say("transfer"), "ms", weight=0),
         Column("wait_ns", say("waiting"), "ms", weight=0),
+        Column("unknown_ns", say("unknown"), "ms"),
     ), topic="job"),
     Table("collectives", say("operations in which most is waited"), each("cluster.collectives"), (
         Column("step", say("step"), "id", quiet=True),
         Column("name", say("operation"), weight=0),
         _GROUP, _KIND, _RANKS, _COMPLETE,
         Column("transfer_ns", say("transfer"), "ms", weight=0),
+        Column("unknown_ns", say("unknown"), "ms"),
         Column("wait_ns", say("waiting, all ranks"), "ms", lambda of: sum(of.wait_ns), 0),
         Column("wait_max_ns", say("waiting, max"), "ms", lambda of: max(of.wait_ns, default=None)),
         _LAST,
@@ -160,6 +162,7 @@ CLUSTER_TABLES: Final = (
         _GROUP, _KIND, _RANK,
         Column("wait_ns", say("waiting"), "ms", weight=0),
         Column("transfer_ns", say("transfer"), "ms"),
+        Column("unknown_ns", say("unknown"), "ms"),
         Column("arrival_ns", say("came after the first"), "ms"),
         _LAST,
         Column("complete", say("all ranks loaded"), "word", weight=2),
@@ -211,10 +214,13 @@ REPAIRABLE: Final = ("rank", "stage", "link", "group")
 
 def job_line(cluster: Cluster) -> Message:
     """Say how many ranks and steps there are, and how long a step is."""
-    n, world = len(cluster.ranks), cluster.world_size or 0
+    n, world, least = len(cluster.ranks), cluster.world_size or 0, cluster.world_size_least
     ranks = say_n("{n} rank", "{n} ranks", n)
     if world > n:
         ranks = say("{loaded} of {all} ranks loaded", loaded=Quantity(n, "count"), all=Quantity(world, "count"))
+    elif least > n:
+        ranks = say("{loaded} of at least {all} ranks loaded", loaded=Quantity(n, "count"),
+                    all=Quantity(least, "count"))  # fmt: skip
     steps = say_n("{n} step", "{n} steps", cluster.steps)
     return chain(ranks, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
 

@@ -38,6 +38,8 @@ def summary(rank: int, **parts: Any) -> RankSummary:
         "links": LinkUse.empty(),
         **parts,
     }
+    if "transit" not in parts:
+        given["transit"] = np.full(len(given["operations"]), -1, np.int64)
     return RankSummary(**given)
 
 

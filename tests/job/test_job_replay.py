@@ -40,7 +40,7 @@ class Made(Struct, frozen=True):
     def build(self) -> JobProgram:
         ranks = told(self.programs, self.transfer, self.groups, self.begin, {r: 1_000 * r for r in self.programs})
         matched = match(ranks, len(ranks))
-        return build(ranks, matched, find_waits(matched), align(matched, len(ranks)))
+        return build(ranks, matched, find_waits(matched, ranks), align(matched, len(ranks)))
 
 
 def some_work(random: Random) -> Work:
@@ -189,7 +189,7 @@ def test_operations_that_wait_for_each_other_in_a_circle_are_told() -> None:
         ranks[1], operations=replace(ranks[1].operations, name=replace(names, codes=names.codes[::-1].copy()))
     )
     matched = match([ranks[0], crossed], 2)
-    job = build([ranks[0], crossed], matched, find_waits(matched), align(matched, 2))
+    job = build([ranks[0], crossed], matched, find_waits(matched, ranks), align(matched, 2))
     assert job.looped.tolist() == [True, True]
 
 

@@ -296,7 +296,7 @@ def ranks_of(
 
 def waits_of(ranks: list[RankSummary], world: int) -> tuple[Matched, JobWaits]:
     matched = match(ranks, world)
-    return matched, find_waits(matched)
+    return matched, find_waits(matched, ranks)
 
 
 def test_who_stays_shortest_waited_for_nobody() -> None:

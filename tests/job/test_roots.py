@@ -32,7 +32,7 @@ def blamed(
     """What was waited for whom, µs: "3 compute", "3 host", "3 other", "group dp", "noise", "unknown"."""
     ranks = told(programs, transfer, groups, begin)
     matched = match(ranks, len(ranks))
-    waits, clocks = find_waits(matched), align(matched, len(ranks))
+    waits, clocks = find_waits(matched, ranks), align(matched, len(ranks))
     job = build(ranks, matched, waits, clocks)
     none = np.zeros(len(matched.start), np.int64), np.zeros(len(matched.groups), np.int64)
     found = blame(ranks, job, waits, clocks, *none)
@@ -113,7 +113,7 @@ def test_what_is_shorter_than_clocks_can_tell_is_noise() -> None:
     ranks = told({0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(100), "dp/1"]}, {"dp/0": 5, "dp/1": 5}, DP2)
     ranks[0].operations.start[1] -= 400  # ns
     matched = match(ranks, 2)
-    waits, clocks = find_waits(matched), align(matched, 2)
+    waits, clocks = find_waits(matched, ranks), align(matched, 2)
     none = np.zeros(4, np.int64), np.zeros(1, np.int64)
     found = blame(ranks, build(ranks, matched, waits, clocks), waits, clocks, *none)
     assert found.waits[found.noise].sum() == waits.wait.sum() == 400
