@@ -158,11 +158,19 @@ def _absolute(condition: Condition, found: Measured) -> _Answer:
         if found.interval is not None:
             status = _beyond_doubt(condition.sign, value, found.interval, limit)
             return _Answer(status, found.reason if status == "cannot_tell" else None, value, found.interval)
-        answer = _held(condition, found, value, limit)
+        answer = _held(condition, found, value, limit, _of_which(condition, found))
     shown = quantity(answer.value, condition.metric.unit)
     if shown is None or answer.reason is None:
         return answer
     return _Answer(answer.status, chain(say("{value}", value=shown), answer.reason), answer.value)
+
+
+def _of_which(condition: Condition, found: Measured) -> Message | None:
+    """Say of a share that it is the median of the steps: the report has that of all of them together."""
+    steps = max(map(len, found.series), default=0)
+    if condition.metric.unit != "percent" or condition.aggregate not in (None, "median") or found.value is not None:
+        return None
+    return say("the median of {n} steps", n=steps) if steps > 1 else None
 
 
 def _each(condition: Condition, found: Measured, limit: float) -> _Answer:
@@ -177,7 +185,7 @@ def _each(condition: Condition, found: Measured, limit: float) -> _Answer:
 
 
 def _held(condition: Condition, found: Measured, value: float, limit: float, where: Message | None = None) -> _Answer:
-    """Hold a value against a limit; ``where``: in which steps it fails.
+    """Hold a value against a limit; ``where``: in which steps it fails, or of which it is.
 
     What may be more can fail "more than", and pass "less than", for sure. A gate on too much passes, too, if it does
     with all that may belong to it.

@@ -274,7 +274,7 @@ def _describe_rank(study: JobStudy, place: int, report: Device | None) -> Cluste
         source=summary.source,
         step_ns=span // max(len(summary.step_number), 1),
         compute_ns=summary.compute_ns,
-        host_wait_ns=summary.host_ns,
+        host_wait_ns=report.window.host_wait_ns if report and summary.host_ns is not None else summary.host_ns,
         idle_ns=report.window.idle_ns if report else None,
         comm=RankCommunication(
             total_ns=int(matched.stay[rows].sum()),

@@ -228,7 +228,7 @@ _SHARES: Final = (
 )
 _HOSTS: Final = Column("host", say("host"), "share", lambda row: row.host or None)
 _WHO: Final = (
-    Column("rank", say("rank"), "id", lambda row: text(say("all")) if row.rank is None else str(row.rank), 0),
+    Column("rank", say("rank"), "id", lambda row: text(say("mean")) if row.rank is None else str(row.rank), 0),
     Column("stage", say("stage"), "id", weight=0, quiet=True),
 )
 _SLICES: Final = NAMED["ranks"].titled(say("ranks"))

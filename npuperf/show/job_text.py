@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from npuperf.base.messages import Message, Quantity, chain, factor, ns, number, say, say_n, series, share
-from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, Root
+from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, RankCommunication, Root
 from npuperf.model.result import Result
 from npuperf.show.tables import Column, Row, Table, as_cell, each
 from npuperf.show.words import outside_lines, steps_line
@@ -78,6 +78,18 @@ def _arrivals(result: Result) -> Iterator[Row]:
             yield of, Arrival(rank, wait, after)
 
 
+def _mean_steps(result: Result) -> Iterator[Row]:
+    """Return every rank with the times of a step as it is on average: in the document they are those of all steps."""
+    steps = max(result.cluster.steps, 1) if result.cluster else 1
+    for rank in outliers_first(result.cluster) if result.cluster else ():
+        whole: dict[str, Any] = structs.asdict(rank.comm)
+        kinds = {kind: ns // steps for kind, ns in whole.pop("wait_by_kind").items()}
+        comm = RankCommunication(wait_by_kind=kinds, **{name: ns // steps for name, ns in whole.items()})
+        times = {name: None if (ns := getattr(rank, name)) is None else ns // steps
+                 for name in ("compute_ns", "host_wait_ns", "idle_ns")}  # fmt: skip
+        yield (structs.replace(rank, comm=comm, **times),)
+
+
 # fmt: off
 _RANK: Final = Column("rank", say("rank"), "id", weight=0)
 _RANKS: Final = Column("ranks", say("ranks"), get=lambda *row: ranges(row[-1].ranks), weight=0)
@@ -105,8 +117,7 @@ CLUSTER_TABLES: Final = (
         Column("where", say("where"), weight=2),
         Column("next", say("next"), "message"),
     ), topic="job"),
-    Table("ranks", say("ranks, the most unusual first"),
-          lambda result: ((rank,) for rank in (outliers_first(result.cluster) if result.cluster else ())), (
+    Table("ranks", say("ranks, the most unusual first: a step of each, on average"), _mean_steps, (
         _RANK,
         Column("device", say("device"), "id", weight=2),
         Column("stage", say("stage"), "id"),

@@ -91,6 +91,14 @@ def test_aggregates_are_over_the_steps(text: str, status: str, value: float) -> 
     assert (gate.status, gate.value, gate.unit) == (status, value, "ns")
 
 
+def test_a_share_says_of_which_steps_it_is() -> None:
+    """The report has the share of all steps together, which is another figure."""
+    assert str(judged("share>12%", steps(1, 2, 30)).reason) == "2.0 %; the median of 3 steps"
+    assert judged("share>1%", steps(2)).reason is None
+    assert judged("max(share)>12%", steps(1, 2, 30)).reason is None
+    assert judged("time>1ms", steps(1, 2, 30)).reason is None
+
+
 def test_the_worst_device_counts() -> None:
     two = Measured(series=((10.0, 12.0, 14.0), (1.0, 20.0, 2.0)))
     assert judged("share>11%", two).value == 12

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -18,7 +20,9 @@ from npuperf.job.job_study import find_world
 from npuperf.job.match import find_waits, held_up, match, split_exposed
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.result import Result
+from npuperf.show.formats import View, render
 
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "pipeline_job"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight" / "text" / "level1"
 
 
@@ -218,3 +222,30 @@ def test_who_has_all_ranks_may_say_so(recorded: Path) -> None:
     assert all(r.comm.unknown_ns == 0 and r.comm.transfer_ns > 0 for r in cluster.ranks)
     cluster = shared(world_size=8).cluster
     assert cluster is not None and cluster.absent == [2, 3, 4, 5, 6, 7] and not any(g.complete for g in cluster.groups)
+
+
+# -- The same quantity wherever it stands.
+
+
+def test_the_row_of_a_rank_is_of_one_step() -> None:
+    """Of two: its parts add up to the step beside which they stand."""
+    result = run(AnalyzeRequest(path=SAMPLE, no_cache=True))
+    cluster = result.cluster
+    assert cluster is not None and cluster.steps == 2
+    rows = list(csv.DictReader(io.StringIO(render(result, "csv", View(table="ranks")))))
+    for row in rows:
+        own = next(r for r in cluster.ranks if r.rank == int(row["rank"]))
+        assert 2 * int(row["compute_ns"]) == pytest.approx(own.compute_ns, abs=2)
+        parts = int(row["compute_ns"]) + sum(int(row[f"exposed_{p}_ns"]) for p in ("transfer", "wait", "unknown"))
+        assert parts + int(row["idle_ns"]) == pytest.approx(int(row["step_ns"]), rel=0.001)
+
+
+@pytest.mark.parametrize("recorded", ["whole"], indirect=True)
+def test_a_rank_waits_for_its_host_as_its_own_report_says(recorded: Path) -> None:
+    """Launches under way are another part: neither row, nor gate, nor partition counts them as waiting."""
+    result = run(AnalyzeRequest(path=recorded, no_cache=True, fail_on=("host_wait>0%",)))
+    assert result.cluster is not None
+    waits = {d.rank: d.window.host_wait_ns for d in result.devices}
+    assert {r.rank: r.host_wait_ns for r in result.cluster.ranks} == waits
+    worst = max(100 * wait / d.window.span_ns for d in result.devices for wait in [waits[d.rank]])
+    assert result.gates[0].value == pytest.approx(worst)
