@@ -25,6 +25,7 @@ RULES: Final[list[Rule]] = [
     host_waits.value_dependent,
     host_waits.blocking_copies,
     pauses.data_loading,
+    pauses.captures,
     pauses.compilation,
     pauses.online_compile,
     pauses.garbage_collection,

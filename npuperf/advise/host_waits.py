@@ -39,6 +39,10 @@ GRAPH_RUN: Final = "TorchNpuGraphBase::Run"
 _CALLS: Final = to_rule_out(RUNTIME_CALLS)
 
 
+#: Waits that are not the program's: a profiler's, and torch's where it compiles or captures graphs.
+_OTHERS: Final = ("profiler", "compile", "capture")
+
+
 class Costly(Struct, frozen=True):
     """A place whose waits cost something, and how much per step (ns, least and most)."""
 
@@ -54,7 +58,7 @@ def costly(view: DeviceView, chosen: Callable[[SyncSite], bool]) -> list[Costly]
     least = max(view.thresholds.cause_share * view.per_step(view.partition.span_ns), 1)
     found = []
     for site in view.report.syncs:
-        if chosen(site) and site.purpose != "profiler" and site.gain_ns_per_step:
+        if chosen(site) and site.purpose not in _OTHERS and site.gain_ns_per_step:
             low, high = site.gain_ns_per_step
             if site.purpose == "step_end":  # who needs the step's results, as a checkpoint does, has to wait
                 low = 0

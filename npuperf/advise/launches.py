@@ -47,7 +47,7 @@ from npuperf.advise.needs import (
 )
 from npuperf.advise.rule import Answer, Detected, TypeRow, Untold, at_most, quote, rule, top_types
 from npuperf.base.messages import Message, ns, say, share
-from npuperf.device.host_events import NOT_LAUNCHING
+from npuperf.device.host_events import CODE, NOT_LAUNCHING
 from npuperf.device.mode import ACLOP_CALL, is_compiled, is_graph, is_launched_whole
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
@@ -277,6 +277,14 @@ def _fused(view: DeviceView) -> Option:
     )
 
 
+#: What a window shows of launching that is start-up work for the most part is not how the program runs.
+_STARTS_UP: Final = say("most of the window is start-up work: record after warm-up")
+
+
+def _starts_up(view: DeviceView) -> bool:
+    return 2 * view.blamed("start_up") >= max(view.partition.span_ns, 1)
+
+
 # -- Kernels of dynamic shape: the host infers shapes and tiles before each launch.
 
 
@@ -324,6 +332,8 @@ def dynamic_share(view: DeviceView) -> tuple[float, list[TypeRow]]:
 )
 def graph_capture(view: DeviceView) -> Answer:
     """Fewer launches help where the device waits for them rather than for data, compilation or synchronisation."""
+    if _starts_up(view):
+        return Untold(_STARTS_UP)
     wait, launching = launch_wait(view)
     if not view.host_bound or launching < max(view.thresholds.idle_share * view.partition.span_ns, wait / 2):
         return None
@@ -362,6 +372,8 @@ def graph_capture(view: DeviceView) -> Answer:
 )
 def small_kernels(view: DeviceView) -> Answer:
     """Small kernels matter only where the device waits for their launches."""
+    if _starts_up(view):
+        return Untold(_STARTS_UP)
     thresholds = view.thresholds
     chosen = view.compute & (view.tasks.dur < thresholds.small_kernel_ns)
     part = int(chosen.sum()) / max(int(view.compute.sum()), 1)
@@ -650,9 +662,12 @@ _BOUND_ALREADY: Final = Option(say("keep other processes off the CPUs that the p
 )
 def uneven_host(view: DeviceView) -> Answer:
     """Sum what launching calls take beyond twice the median of calls of their name."""
+    if _starts_up(view):
+        return Untold(_STARTS_UP)
     if not view.host_bound:
         return None
-    calls = view.profile.host.events
+    calls, nesting = view.profile.host.events, view.study.nesting
+    calls = nesting.events.filter(nesting.blamed != CODE["start_up"])  # which is another rule's
     dur = calls.end - calls.start
     excess, total, worst = 0, 0, (0, "")
     for code in np.flatnonzero(np.bincount(calls.name.codes + 1)[1:] >= _CALLS_LEAST).tolist():

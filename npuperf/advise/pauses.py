@@ -28,28 +28,18 @@ from npuperf.advise.needs import (
 )
 from npuperf.advise.rule import Answer, Detected, Rule, at_most, notable_wait, rule
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
-from npuperf.device.blame import NOTHING, Blamed, sum_blame
+from npuperf.device.blame import NOTHING, sum_blame
 from npuperf.device.host_events import CODE, NONE
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
-from npuperf.model.host import Spans, is_frame, shorten
+from npuperf.model.host import is_frame, shorten
 from npuperf.model.labels import I64, Labels
-from npuperf.model.names import names_for
+from npuperf.model.result import Blame
 from npuperf.model.tasks import Work
-from npuperf.model.thresholds import Thresholds
 
 # -- Work of the first calls of a process in the window: contexts, modules, binaries. A warm run has none of it.
 
-#: Calls that may be one-time work; waits and copies take as long as the device, compilation has a rule of its own.
-_CALL: Final = names_for("call", "operator")
-_NOT: Final = names_for("async")
-#: Calls that only set something up.
-_ONCE: Final = names_for("set_up")
-#: The call that is used to make the context, if it is the first of all.
-_CONTEXT: Final = names_for("context")
-#: One-time work is done in one of the first calls of a name: the very first may only be on another thread or stream.
-_FIRST: Final = 3
 _NAMED: Final = 3
 
 
@@ -75,16 +65,16 @@ _NO_PAUSE: Final = Need(
 )
 def start_up(view: DeviceView) -> Answer:
     """Sum what the device waits while the host is in first calls that take much longer than later ones."""
-    events, once = view.study.nesting.events, one_time(view.study.nesting.events, view.thresholds)
-    if not len(once) or not len(view.tasks):
-        return None
-    blamed = view.study.blamed.within(int(view.tasks.start.min()), int(view.tasks.end.max()))
-    mine = np.isin(blamed.event, once)
-    length = (blamed.end - blamed.start)[mine]
-    waited = int(length.sum())
+    waited = view.blamed("start_up")
     if waited < notable_wait(view):
         return None
-    codes = events.name.codes[blamed.event[mine]]
+    nesting = view.study.nesting
+    events = nesting.events
+    blamed = view.study.blamed.within(*view.span)
+    mine = blamed.cause == CODE["start_up"]
+    length = (blamed.end - blamed.start)[mine]
+    whole = nesting.outermost(blamed.event[mine].astype(np.int64), nesting.blamed == CODE["start_up"])
+    codes = events.name.codes[whole]
     totals = np.bincount(codes, weights=length, minlength=len(events.name.names))
     order = [i for i in np.argsort(-totals, kind="stable").tolist() if totals[i] > 0]
     calls = [{"name": events.name.names[i], "ns": int(totals[i])} for i in order]
@@ -107,27 +97,6 @@ def start_up(view: DeviceView) -> Answer:
     )  # fmt: skip
 
 
-def one_time(events: Spans, thresholds: Thresholds) -> I64:
-    """Return the events that do one-time work: long, among the first of their name, and never so long again."""
-    if not len(events):
-        return np.empty(0, np.int64)
-    names = events.name.names
-    dur = events.end - events.start
-    calls = events.name.flag([bool(_CALL.search(n)) and not _NOT.search(n) for n in names])
-    long = calls & (dur >= thresholds.pause_ns)
-    first_of_all = int(np.flatnonzero(calls)[np.argmin(events.start[calls])]) if calls.any() else -1
-    once = long & events.name.flag([bool(_ONCE.match(n)) for n in names])
-    if first_of_all >= 0 and _CONTEXT.match(names[events.name.codes[first_of_all]]):
-        once[first_of_all] |= bool(long[first_of_all])
-    for code in distinct(events.name.codes[long]).tolist():
-        mine = np.flatnonzero(events.name.codes == code)
-        mine = mine[np.argsort(events.start[mine], kind="stable")]
-        first, later = mine[:_FIRST], mine[_FIRST:]
-        if len(later):
-            once[first[dur[first] >= thresholds.first_call_factor * dur[later].max()]] = True
-    return np.flatnonzero(once & long)
-
-
 #: Names of causes in the evidence.
 _NAMES = 3
 
@@ -141,9 +110,7 @@ _NAMES = 3
 )
 def host_pauses(view: DeviceView) -> Answer:
     """Sum the pauses that the device waits for, and name what most of them is spent on."""
-    paused = view.paused
-    kept = ~np.isin(paused.event, one_time(view.study.nesting.events, view.thresholds))  # start_up is about those
-    found = Blamed(paused.start[kept], paused.end[kept], paused.event[kept], paused.cause[kept])
+    found = view.paused
     length = found.end - found.start
     total = int(length.sum())
     if total < notable_wait(view):
@@ -152,7 +119,7 @@ def host_pauses(view: DeviceView) -> Answer:
     gaps = view.study.timeline.idle
     gap = np.searchsorted(gaps.start, found.start, side="right") - 1
     each = np.bincount(np.unique(gap, return_inverse=True)[1].reshape(-1), weights=length)
-    replayed = at_most(view.predict("host:pause*0"))  # with one-time work in it, too: never more than they last
+    replayed = at_most(view.predict("host:pause*0"))
     worst, part, longest = rows[0], share(total / view.partition.span_ns), ns(int(each.max()))
     if worst.name == NOTHING:
         title = say_n(
@@ -161,15 +128,6 @@ def host_pauses(view: DeviceView) -> Answer:
             "recorded",
             len(each), share=part, longest=longest,
         )  # fmt: skip
-        advice = say(
-            "if the program waits for requests there, nothing is wrong: look at a time of full load; else record with "
-            "npuperf profile --stack, which shows what it does"
-        )
-        if view.profile.kineto:
-            advice = say(
-                "if the program waits for requests there, nothing is wrong: look at a time of full load; else record "
-                "with torch.profiler and with_stack=True, which shows what it does"
-            )
     else:
         call: str | Message = worst.name
         if is_frame(worst.name):
@@ -181,15 +139,6 @@ def host_pauses(view: DeviceView) -> Answer:
             "the host pauses {n} times ({share} of span, {longest} at most) and launches nothing, mostly in {call}",
             len(each), share=part, longest=longest, call=call,
         )  # fmt: skip
-        advice = say(
-            "let another thread or process do it (checkpoints, logs, preparing data), or do it less often; faster "
-            "launches do not shorten a pause"
-        )
-    if worst.cause == "memory":
-        advice = say(
-            "record later steps: the first ones of a run take memory from the driver, later ones find it in the cache; "
-            "if these calls recur there, tensors of ever new sizes fragment it"
-        )
     return Detected(
         title=title,
         evidence={
@@ -200,7 +149,41 @@ def host_pauses(view: DeviceView) -> Answer:
         },
         gain=replayed and (0, min(replayed[1], view.per_step(total))),
         refute=say("the pauses are as they should be: the program has nothing to do, or must wait for something else"),
-        next=advice,
+        next=_after_pauses(view, worst),
+    )
+
+
+#: What shows what goes on inside of a range, or where nothing is recorded.
+_STACKS: Final = "npuperf profile --stack"
+_STACKS_OF_TORCH: Final = "torch.profiler (with_stack=True)"
+
+
+def _after_pauses(view: DeviceView, worst: Blame) -> Message:
+    """Return the advice for what most of the pauses is spent in: who pauses there can tell what would shorten it."""
+    again = None if view.profile.host.has_lines else _STACKS_OF_TORCH if view.profile.kineto else _STACKS
+    if worst.name == NOTHING:
+        idle = say("if the program waits for requests there, nothing is wrong: look at a time of full load")
+        return chain(idle, say("else record with {again}, which shows what it does", again=again) if again else None)
+    if worst.cause == "memory":
+        return say(
+            "record later steps: the first ones of a run take memory from the driver, later ones find it in the cache; "
+            "if these calls recur there, tensors of ever new sizes fragment it"
+        )
+    if worst.cause == "compiled":
+        first = say("record later steps: in its first calls, what torch.compile made loads and tries its kernels")
+        shown = say("where later ones pause, too, {again} shows what it does", again=again) if again else None
+        return chain(first, shown)
+    if worst.cause == "profiler":
+        return say("the profiler itself takes this time: judge steps in which it neither starts nor stops")
+    elsewhere = say(
+        "let another thread or process do it (checkpoints, logs, preparing data), or do it less often; faster launches "
+        "do not shorten a pause"
+    )
+    if again is None or (worst.cause == "python" and worst.where):
+        return elsewhere
+    shown = say("record with {again}, which shows what goes on there", again=again)
+    return chain(
+        shown, say("work that no kernel waits for (checkpoints, logs, preparing data) can be another thread's")
     )
 
 
@@ -239,7 +222,7 @@ def _rule_of_cause(
     return Rule(name, title, source, needs, look, any_device=True, relieves="host")
 
 
-# -- Operators or graphs are compiled while the device waits.
+# -- Operators or graphs are compiled, or captured, while the device waits.
 
 #: CANN's own compilations; all others are those of torch.compile.
 _CANN: Final = re.compile(r"^(AscendCL|Node|Model|Runtime|GE)@")
@@ -259,6 +242,23 @@ def _later_steps(view: DeviceView) -> Message:
     )
 
 
+captures = _rule_of_cause(
+    "captures",
+    say("graph captures"),
+    say("calls that begin and end the capture of a stream (CUDA, HIP, AscendCL), and what torch times of recording"),
+    (*HOST_DOINGS, *where_host_bound(*to_rule_out(RUNTIME_CALLS))),
+    "capture",
+    lambda waited, call: say(
+        "during {waited} of span the device waits for the host to capture graphs, longest in {call}",
+        waited=waited,
+        call=call,
+    ),
+    refute=say("later steps of the same run show no such event"),
+    next=lambda _: say(
+        "record later steps: a graph is captured once for every shape, and replayed from then on; if these capture, "
+        "too, pad the sizes that change to a few, or leave what changes out of the graph"
+    ),
+)
 compilation = _rule_of_cause(
     "compilation",
     say("compilation"),

@@ -209,7 +209,10 @@ def pauses(owner: I64, length: I64, causes: U8, count: int, least: int) -> Mask:
 def paused(blamed: Blamed, gaps: Gaps, least: int) -> Blamed:
     """Return the pieces of host wait that are pauses."""
     gap = np.maximum(np.searchsorted(gaps.start, blamed.start, side="right") - 1, 0)
-    chosen = pauses(gap, blamed.end - blamed.start, blamed.cause, len(gaps.start), least)
+    stretch = flag_causes(blamed.cause, ("launch",))  # a launch ends it, also one of which no task is known
+    stretch[1:] |= gap[1:] != gap[:-1]
+    owner = np.cumsum(stretch, dtype=np.int64)
+    chosen = pauses(owner, blamed.end - blamed.start, blamed.cause, len(owner) + 1, least)
     return blamed.filter(chosen)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.model.groups import distinct
 from npuperf.model.host import PROFILER_FRAME, Spans, frame_cause, is_frame
@@ -126,7 +127,8 @@ _RULES: Final = (
     ("compiled", names_for("compiled", "graph_run")),
     ("python", re.compile(r"^nn\.Module: ")),
 )
-CAUSES: Final = (*(name for name, _ in _RULES), "range", "unrecorded")
+#: ``start_up``, which no name tells, is work of first calls: see first_calls.
+CAUSES: Final = (*(name for name, _ in _RULES), "start_up", "range", "unrecorded")
 CODE: Final = {name: code for code, name in enumerate(CAUSES)}
 
 #: Causes that stand for work of the thread itself; ranges, frames and steps merely surround it.
@@ -134,11 +136,12 @@ BUSY: Final = frozenset(CAUSES) - {"step", "range", "python", "optimizer", "comp
 #: Causes of the host time that a launch itself costs: fewer launches mean less of them.
 LAUNCHING: Final = ("tiling", "launch", "aclop", "execute", "runtime", "queue", "autograd", "torch_op")
 #: Host time that fewer or cheaper launches do not save.
-NOT_LAUNCHING: Final = ("sync", "data_loading", "capture", "compile", "gc", "communication")
+NOT_LAUNCHING: Final = ("sync", "data_loading", "capture", "compile", "gc", "communication", "start_up")
 #: What may go on between two launches as a part of launching, but not for long: see ``pauses``.
 BETWEEN: Final = tuple(name for name in CAUSES if name not in (*LAUNCHING, *NOT_LAUNCHING))
-#: What runs inside of these is part of them, whatever it is. A compilation launches nothing but its own trials.
-COVERING: Final = ("compile", "gc")
+#: What runs inside of these is part of them, whatever it is. A compilation launches nothing but its own trials; what is
+#: launched while a graph is captured does not run.
+COVERING: Final = ("compile", "capture", "gc")
 #: What runs inside of these is part of them where it does not say by itself what it is: see DECIDED.
 SURROUNDING: Final = ("sync", "data_loading", "communication")
 #: Calls that say what they do wherever they stand.
@@ -222,14 +225,31 @@ class Nesting(Struct, frozen=True):
 
     @classmethod
     def build(cls, events: Spans) -> Nesting:
-        """Find parents and segments; ``events`` are ordered by thread, start, and the longer first."""
+        """Find parents and segments; ``events`` are ordered by thread, start, and the longer first.
+
+        Stretches in which a graph is captured become events, too: see ``add_captures``.
+        """
+        events, capturing = add_captures(events)
         threads = ThreadRows.of(events.thread)
         parent = find_parents(events, threads)
         segments, time, inner = find_segments(events, parent, threads)
         waits = events.name.flag([bool(WAITING.search(n)) for n in events.name.names])
         causes = _causes(events, parent, waits)
+        if capturing.any():
+            causes = _capturing(causes, parent, capturing)
         busy = _inside(parent, flag_causes(causes, BUSY))
         return cls(events, parent, threads, segments, time, inner, causes, _blamed(causes, parent, waits), busy)
+
+    def blamed_on(self, cause: str, marked: Mask) -> Nesting:
+        """Return the same with the time in marked events, whatever is in them, blamed on a cause.
+
+        What a profiler does stays the profiler's, and what runs inside of COVERING is part of that.
+        """
+        if not marked.any():
+            return self
+        kept = flag_causes(self.blamed, ("profiler", *COVERING))
+        chosen = _inside(self.parent, marked) & ~kept
+        return replace(self, blamed=np.where(chosen, np.uint8(CODE[cause]), self.blamed).astype(np.uint8))
 
     def at(self, thread: I64, time: I64) -> I64:
         """Return the innermost event on each thread at each time, NONE if nothing was recorded."""
@@ -274,6 +294,62 @@ class Nesting(Struct, frozen=True):
         leaf = marked.copy()
         leaf[around[around >= 0]] = False
         return leaf
+
+
+# -- Graphs that are captured: launches between the beginning and the end of a capture are recorded, and do not run.
+
+#: What the stretch between the two calls is called.
+CAPTURE: Final = "graph capture"
+_BEGIN: Final = names_for("capture_begin")
+_END: Final = names_for("capture_end")
+
+
+def add_captures(events: Spans) -> tuple[Spans, Mask]:
+    """Return the events with one for each stretch in which a graph is captured, and which these are.
+
+    From each call that begins a capture to the next of its thread that ends one; without such a call (the recording was
+    cut) nothing is known. Another thread that launches meanwhile, as a task queue's does, captures, too.
+    """
+    names = events.name.names
+    begins = np.flatnonzero(events.name.flag([bool(_BEGIN.match(n)) for n in names]))
+    ends = np.flatnonzero(events.name.flag([bool(_END.match(n)) for n in names]))
+    found: list[tuple[int, int, int]] = []
+    for begin in begins.tolist() if len(ends) else ():
+        later = ends[(events.thread[ends] == events.thread[begin]) & (events.start[ends] >= events.start[begin])]
+        if len(later):
+            found.append((int(events.thread[begin]), int(events.start[begin]), int(events.end[later[0]])))
+    if not found:
+        return events, np.zeros(len(events), np.bool_)
+    found += _captured_elsewhere(events, found)
+    thread, start, end = np.array(sorted(set(found)), np.int64).T
+    every = np.append(events.thread, thread), np.append(events.start, start), np.append(events.end, end)
+    added = np.arange(len(every[0])) >= len(events)
+    order = np.lexsort((~added, -every[2], every[1], every[0]))
+    name = Labels(np.append(events.name.codes, np.full(len(thread), len(names))), (*names, CAPTURE))
+    return Spans(every[1][order], every[2][order], every[0][order], name.take(order)), added[order]
+
+
+def _captured_elsewhere(events: Spans, captures: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return the captures again for every other thread that launches while they last."""
+    launching = np.flatnonzero(flag_causes(cause_codes(events.name), ("launch", "execute", "aclop")))
+    found = []
+    for thread in distinct(events.thread[launching]).tolist():
+        start = np.sort(events.start[launching[events.thread[launching] == thread]])
+        for own, begin, end in captures:
+            if own != thread and np.searchsorted(start, begin) < np.searchsorted(start, end):
+                found.append((thread, begin, end))
+    return found
+
+
+def _capturing(causes: U8, parent: I32, capturing: Mask) -> U8:
+    """Return the causes where captures are known.
+
+    Compiled code in which a graph is captured does nothing else: it copies inputs, waits for the device, records.
+    """
+    causes = np.where(capturing, np.uint8(CODE["capture"]), causes).astype(np.uint8)
+    around = _nearest(parent, np.flatnonzero(capturing), causes == CODE["compiled"])
+    causes[around[around >= 0]] = CODE["capture"]
+    return causes
 
 
 def _none(segment: I64) -> tuple[I64, I64]:

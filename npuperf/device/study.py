@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.device.blame import Blamed, HostThreads, blame_waits, main_thread
+from npuperf.device.first_calls import first_calls
 from npuperf.device.host_events import Nesting
 from npuperf.device.mode import Traits
 from npuperf.device.operators import type_labels
@@ -61,6 +62,7 @@ class Study(Struct, frozen=True):
         """Work everything out; at least one task must occupy the device."""
         tasks, host = profile.tasks, profile.host
         nesting = Nesting.build(host.events)
+        nesting = nesting.blamed_on("start_up", first_calls(nesting, tasks, thresholds))
         syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
         # The return of these calls shows that the device has finished, or one stream of it, which is not named.
         names = nesting.events.name.take(syncs.event)

@@ -8,7 +8,7 @@ from typing import Final, get_args
 import numpy as np
 from msgspec import Struct
 
-from npuperf.device.host_events import BLOCKING_COPY, NONE, READERS, READING, WAITING, Nesting
+from npuperf.device.host_events import BLOCKING_COPY, CODE, NONE, READERS, READING, WAITING, Nesting
 from npuperf.model.device import HostSteps
 from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.host import HostOps, is_profiler_frame, is_user_frame, shorten, user_frame
@@ -212,7 +212,8 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
     names = nesting.events.name
     is_op = names.flag(["::" in n and not n.startswith("autograd::") for n in names.names])
     is_frame = names.flag([is_user_frame(n) for n in names.names])
-    profiling = nesting.nearest(syncs.event, names.flag([is_profiler_frame(n) for n in names.names])) >= 0
+    whose: dict[int, WaitPurpose] = {1: "profiler", 2: "compile", 3: "capture"}
+    own = waits_of_frameworks(syncs, nesting)
     lines = Labels.missing(len(syncs))  # in the stack of the innermost operator: within one function there are several
     if len(host.ops) and len(host.stack):
         stacks = host.stack.take(host.ops.latest(syncs.thread, syncs.start)).compact()
@@ -224,14 +225,14 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
     labels = (called, around, frames, lines)
     kinds = wait_kinds(syncs.thread, syncs.end, syncs.event, nesting, host, tasks)
     closing = ends_step(syncs.end, nesting, tasks)
-    codes = np.stack([*(x.codes for x in labels), *(x.astype(np.int32) for x in (kinds.kind, kinds.pinned, profiling))])
+    codes = np.stack([*(x.codes for x in labels), *(x.astype(np.int32) for x in (kinds.kind, kinds.pinned, own))])
     _, which = np.unique(codes, axis=1, return_inverse=True)
     points = []
     for _, calls in rows_of_each(which.reshape(-1)):  # its shape differs between versions of numpy
         first = int(calls[0])
         kind, pinned = kinds.one(first), int(kinds.pinned[first])
         ends = kind in EXPLICIT and bool(closing[calls].all())
-        purpose: WaitPurpose | None = "profiler" if profiling[first] else "step_end" if ends else None
+        purpose: WaitPurpose | None = whose.get(int(own[first])) or ("step_end" if ends else None)
         frame = frames[first]
         where = host.line_at(int(syncs.thread[first]), int(syncs.start[first])) or (shorten(frame) if frame else None)
         point = SyncPoint(
@@ -245,6 +246,25 @@ def sync_points(syncs: Syncs, nesting: Nesting, host: HostOps, tasks: Tasks) -> 
         )
         points.append(point)
     return points
+
+
+#: Ranges of code that torch.compile made, and waits for the whole device.
+_GRAPH: Final = re.compile(r"^(?:## )?Call CompiledFxGraph\b")
+
+
+def waits_of_frameworks(syncs: Syncs, nesting: Nesting) -> U8:
+    """Tell whose each wait is, where it is not the program's: 1 a profiler's, 2 of compiling, 3 of capturing a graph.
+
+    Compiled code waits for values alone; where it waits for the whole device, torch is about to record it.
+    """
+    names = nesting.events.name
+    profiling = nesting.nearest(syncs.event, names.flag([is_profiler_frame(n) for n in names.names])) >= 0
+    inside = nesting.blamed[syncs.event] if len(nesting.blamed) else np.zeros(len(syncs), np.uint8)
+    called = names.take(syncs.event)
+    whole = called.flag([bool(WHOLE_DEVICE.search(n)) for n in called.names])
+    recording = whole & (nesting.nearest(syncs.event, names.flag([bool(_GRAPH.match(n)) for n in names.names])) >= 0)
+    chosen = [profiling, inside == CODE["compile"], (inside == CODE["capture"]) | recording]
+    return np.select(chosen, [1, 2, 3], 0).astype(np.uint8)
 
 
 def sync_names(point: SyncPoint) -> set[str]:

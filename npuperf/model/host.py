@@ -234,7 +234,9 @@ class HostOps(Struct, frozen=True):
 _FRAMES_FRAME: Final = re.compile(r"^(?P<module>.+?)\(\d+\): (?P<function>.*)$")
 _BUILTIN: Final = re.compile(r"^<built-in ")
 #: Modules without which a name needs no closer look.
-_CANDIDATE: Final = re.compile(r"torch/(utils/data|_dynamo|_functorch|_inductor)/|triton/compiler/|torchair/")
+_CANDIDATE: Final = re.compile(
+    r"torch/(utils/data|_dynamo|_functorch|_inductor)/|triton/compiler/|torchair/|torch(_npu)?/(cuda|npu)/graphs\.py"
+)
 _COLLECT: Final = re.compile(r"^<built-in (function collect>|method collect of module )")
 #: Modules (paths in a package, anchored at its name) and functions whose frames stand for a cause.
 _KNOWN: Final = tuple(
@@ -250,6 +252,11 @@ _KNOWN: Final = tuple(
         ("compile", r"torch/_inductor/graph\.py", r"compile_to_module|compile_to_fn|codegen"),
         ("compile", r"torch/_inductor/async_compile\.py", r"wait|_wait_futures"),
         ("compile", r"triton/compiler/compiler\.py", r"compile"),
+        # What is waited for, collected and emptied before a capture, and the capture itself.
+        ("capture", r"torch/cuda/graphs\.py", r"__enter__|__exit__|capture_begin|capture_end|make_graphed_callables"),
+        ("capture", r"torch_npu/npu/graphs\.py",
+         r"__enter__|__exit__|capture_begin|capture_end|make_graphed_callables"),
+        ("capture", r"torch/_inductor/cudagraph_trees\.py", r"record_function|_record|run_eager|try_end_curr_warmup"),
         ("compile", r"torchair/(core/)?\w*_?concrete_graph\w*(/\w+)?\.py", r"compile"),
     )
 )  # fmt: skip

@@ -206,7 +206,7 @@ class TypicalStep(Model, frozen=True, kw_only=True):
 #: What a call waits for; ``copy``: one between host and device, in a direction that is not recorded.
 WaitKind = Literal["htod", "dtoh", "dtod", "copy", "stream", "event", "device", "unknown"]
 #: Whose wait it is, or what it is for: the profiler's own; at the end of a step, after all of its work was launched.
-WaitPurpose = Literal["profiler", "step_end"]
+WaitPurpose = Literal["profiler", "compile", "capture", "step_end"]
 
 
 class SyncSite(Model, frozen=True, kw_only=True):

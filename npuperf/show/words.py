@@ -71,6 +71,7 @@ CAUSE: Final = {
     "python": say("Python"),
     "range": say("user range"),
     "profiler": say("the profiler itself"),
+    "start_up": say("start-up work"),
     "unrecorded": say("nothing recorded"),
 }
 
@@ -96,6 +97,8 @@ WORDS: Final = {
     "dtod": say("copy on the device"),
     "step_end": say("end of a step"),
     "profiler": say("the profiler's own"),
+    "capture": say("capturing a graph"),
+    "compile": say("compiling"),
     "host_call": say("host call"),
     "limit": say("limiting"),
 } | {

@@ -182,6 +182,71 @@ def test_the_context_is_made_by_the_first_call_of_all(tmp_path: Path) -> None:
     assert found(path).status == "ok"
 
 
+# --- the code of a kernel is loaded by its first launch, whichever call of its name that is -----------------------
+
+
+Launch = tuple[str, str, int]  # call, kernel, µs
+
+
+def launches(folder: Path, calls: Sequence[Launch]) -> Path:
+    """Launches one after the other, 15 µs after the last one returned; kernels run 2 µs, 1 µs after theirs returned."""
+    events: list[dict[str, object]] = []
+    at = 1_000_000
+    for i, (name, kernel, dur) in enumerate(calls):
+        args, place = {"correlation": i + 1}, {"correlation": i + 1, "device": 0, "stream": 7}
+        events.append({"ph": "X", "pid": 7, "tid": 7, "cat": "cuda_runtime", "name": name, "ts": at, "dur": dur,
+                       "args": args})  # fmt: skip
+        at += dur
+        events.append({"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": kernel, "ts": at + 1, "dur": 2,
+                       "args": place})  # fmt: skip
+        at += 15
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": events}))
+    return path
+
+
+LOADED = [122_000, 90_000, 200_000, 50_000, 117_000, 130_000, 140_000, 130_000]
+
+
+@pytest.mark.parametrize("call", ["cudaLaunchKernel", "hipLaunchKernel", "hipExtModuleLaunchKernel", "cuLaunchKernel"])
+def test_the_first_launch_of_each_kernel_loads_it(tmp_path: Path, call: str) -> None:
+    """Eight kernels' first launches are 979 ms, 402 launches of kernels that are there 5 µs each."""
+    once = [(call, f"gemm<{i}>", dur) for i, dur in enumerate(LOADED)]
+    again: list[Launch] = [(call, f"gemm<{i % 8}>", 5) for i in range(400)]
+    result = analyze_path(launches(tmp_path, [(call, "fill", 5), (call, "fill", 5), *once, *again]))
+    finding = answer(result, "start_up")
+    assert finding.status == "problem"
+    assert finding.evidence["calls"] == [{"name": call, "ns": sum(LOADED) * US}]
+    assert sum(LOADED) == 979_000
+    # What such a window shows of launching is not how the program runs: neither advice nor "ok".
+    assert "warm-up" in str(answer(result, "small_kernels").needs)
+    assert {answer(result, rule).status for rule in ("small_kernels", "uneven_host")} == {"cannot_tell"}
+    (device,) = result.devices
+    # The rest: 400 gaps of 15 µs less the 3 µs until the last kernel ended, and the next launch's 5 µs.
+    assert device.window.host_wait_ns == sum(LOADED) * US + 401 * 17 * US + 8 * 12 * US
+
+
+@pytest.mark.parametrize(
+    ("calls", "status"),
+    [
+        # long, but so is a later launch of the same kernel
+        ([("a", 5)] * 20 + [("b", 50_000), ("b", 40_000)] + [("a", 5)] * 20, "ok"),
+        # long, but launches of kernels that ran before are usually as long
+        ([("a", 50_000)] * 20 + [("b", 50_000)] + [("a", 50_000)] * 20, "ok"),
+        # long launches come as often for kernels that ran before: every sixth, which is no matter of being the first
+        ([("a", 5), ("b", 30_000), ("c", 5), *[("a", 5), ("a", 30_000)] * 3, *[("a", 5)] * 12], "ok"),
+        ([("a", 5)] * 20 + [("b", 50_000)] + [("a", 5)] * 20, "problem"),
+        # every kernel once, and most of them at once: three of fifty have to be loaded
+        ([(str(i), 40_000 if i % 20 == 9 else 5) for i in range(50)] + [("0", 5)] * 3, "problem"),
+    ],
+)
+def test_a_long_first_launch_is_start_up_only_where_others_are_not_long(
+    tmp_path: Path, calls: list[tuple[str, int]], status: str
+) -> None:
+    made = [("cudaLaunchKernel", kernel, dur) for kernel, dur in calls]
+    assert found(launches(tmp_path, made)).status == status
+
+
 REAL = Path(__file__).parents[3] / "shared" / "data" / "hta"
 
 

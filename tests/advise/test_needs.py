@@ -193,13 +193,22 @@ def context(**changed: object) -> Callable[[DeviceProfile], DeviceProfile]:
 #: What a rule about the host's part must know first: whether the device waited for it.
 WAITS = {
     "small_kernels", "graph_capture", "sync_points", "value_dependent", "blocking_copies", "data_loading",
-    "compilation", "online_compile", "garbage_collection", "task_queue", "uneven_host", "start_up",
+    "captures", "compilation", "online_compile", "garbage_collection", "task_queue", "uneven_host", "start_up",
     "host_pauses",
 }  # fmt: skip
 #: And then: what the host was doing all the while.
 DOINGS = WAITS - {"small_kernels", "graph_capture", "host_pauses"}
 #: What only calls of CANN show.
-CALLS = {"sync_points", "value_dependent", "blocking_copies", "compilation", "online_compile", "task_queue", "start_up"}
+CALLS = {
+    "sync_points",
+    "value_dependent",
+    "blocking_copies",
+    "compilation",
+    "captures",
+    "online_compile",
+    "task_queue",
+    "start_up",
+}
 #: What only torch's own events show: its loader, its compiler, the operator that a wait belongs to.
 TORCH = {"data_loading", "compilation", "value_dependent"}
 #: What is about graphs of dynamic shape that the host schedules.

@@ -29,11 +29,11 @@ from npuperf.model.thresholds import Thresholds
 
 
 RULE_NAMES = {
-    "ai_cpu", "blocking_copies", "casts", "compilation", "copies", "core_limit", "data_loading", "dynamic_shape",
-    "early_steps", "env_settings", "fused_operators", "garbage_collection", "graph_capture", "host_operators",
-    "host_pauses", "idle_cores", "launch_blocking", "layout", "online_compile", "recording_cost", "runtime_threads",
-    "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
-    "value_dependent",
+    "ai_cpu", "blocking_copies", "captures", "casts", "compilation", "copies", "core_limit", "data_loading",
+    "dynamic_shape", "early_steps", "env_settings", "fused_operators", "garbage_collection", "graph_capture",
+    "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "online_compile", "recording_cost",
+    "runtime_threads", "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache",
+    "uneven_host", "value_dependent",
 }  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
@@ -43,7 +43,7 @@ RANK_RULE_NAMES = {
 ALONE = {"exposed_communication", "slowed_compute"}
 ASKED = RULE_NAMES | ALONE
 ANY_DEVICE = {
-    "blocking_copies", "compilation", "data_loading", "early_steps", "garbage_collection", "graph_capture",
+    "blocking_copies", "captures", "compilation", "data_loading", "early_steps", "garbage_collection", "graph_capture",
     "host_pauses", "small_kernels", "start_up", "sync_points", "uneven_host", "value_dependent",
 }  # fmt: skip
 
