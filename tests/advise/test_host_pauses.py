@@ -219,8 +219,10 @@ def test_the_first_launch_of_each_kernel_loads_it(tmp_path: Path, call: str) -> 
     assert finding.evidence["calls"] == [{"name": call, "ns": sum(LOADED) * US}]
     assert sum(LOADED) == 979_000
     # What such a window shows of launching is not how the program runs: neither advice nor "ok".
-    assert "warm-up" in str(answer(result, "small_kernels").needs)
-    assert {answer(result, rule).status for rule in ("small_kernels", "uneven_host")} == {"cannot_tell"}
+    for rule in ("small_kernels", "graph_capture"):
+        other = answer(result, rule)
+        assert (other.status, "warm-up" in str(other.needs)) == ("cannot_tell", True), rule
+    assert answer(result, "uneven_host").status == "cannot_tell"
     (device,) = result.devices
     # The rest: 400 gaps of 15 µs less the 3 µs until the last kernel ended, and the next launch's 5 µs.
     assert device.window.host_wait_ns == sum(LOADED) * US + 401 * 17 * US + 8 * 12 * US
