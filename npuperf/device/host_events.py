@@ -125,7 +125,7 @@ _RULES: Final = (
     ("autograd", names_for("autograd")),
     ("torch_op", names_for("torch_op")),
     ("compiled", names_for("compiled", "graph_run")),
-    ("python", re.compile(r"^nn\.Module: ")),
+    ("python", names_for("module")),
 )
 #: ``start_up``, which no name tells, is work of first calls: see first_calls.
 CAUSES: Final = (*(name for name, _ in _RULES), "start_up", "range", "unrecorded")
@@ -369,10 +369,15 @@ def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
     return at
 
 
+#: What stands before an operator's name where torch_npu's queue is taken from.
+_TAKES: Final = "Dequeue@"
+
+
 def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
     """Return what each event is about by itself.
 
-    A range has something in it: an event of no known name that holds nothing is an operator of its own. Whatever a
+    A range has something in it: an event of no known name that holds nothing is an operator of its own, and so is what
+    torch_npu's task queue takes under that name ("Conv2D", of which it dequeues "Dequeue@Conv2D"). Whatever a
     profiler does is the profiler's. Where the runtime's waits are recorded, an operator that reads a value back and
     holds none of them has not waited: its tensor was on the host.
     """
@@ -382,10 +387,16 @@ def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
         codes = np.where(_inside(parent, measuring), np.uint8(CODE["profiler"]), codes)
     leaf = np.ones(len(codes), np.bool_)
     leaf[parent[parent >= 0]] = False
-    own = leaf & (codes == CODE["range"])
+    own = (codes == CODE["range"]) & (leaf | events.name.flag(_queued(events.name.names)))
     if waits.any():
         own |= _without(parent, events.name.flag([bool(READERS.search(n)) for n in events.name.names]), waits)
     return np.where(own, np.uint8(CODE["torch_op"]), codes)
+
+
+def _queued(names: tuple[str, ...]) -> list[bool]:
+    """Tell the names of operators that a task queue's consumer takes."""
+    taken = {name.removeprefix(_TAKES) for name in names if name.startswith(_TAKES)}
+    return [name in taken for name in names]
 
 
 def _blamed(causes: U8, parent: I32, waits: Mask) -> U8:

@@ -25,7 +25,7 @@ Runtime = Literal["cuda", "hip", "acl", "ge", "torch", "inductor", "torch_npu", 
 Purpose = Literal[
     "call", "launch", "replay", "graph_run", "wait", "blocking_copy", "read", "copy", "allocate", "map", "holding",
     "capture_begin", "capture_end", "capture", "set_up", "context", "async", "compile", "tiling", "operator", "aclop",
-    "communication", "compiled", "queue", "step", "optimizer", "autograd", "torch_op", "data_loading", "gc",
+    "communication", "compiled", "queue", "module", "step", "optimizer", "autograd", "torch_op", "data_loading", "gc",
 ]  # fmt: skip
 
 
@@ -121,10 +121,13 @@ TABLE: Final[tuple[Known, ...]] = (
     # -- work of a process's first calls
     Known("cuda", "set_up", r"cuInit|cu(?:da)?(?:Module|Library)(?:Load|Get)\w*|cuCtxCreate\w*|cuDevicePrimaryCtx\w*"
                             r"|cudaSetDevice|cudaStreamCreate\w*|cudaGetDeviceProperties\w*", _CUDA_RUNTIME),
-    Known("hip", "set_up", r"hip(?:Init|SetDevice|Module(?:Load|Get)\w*|StreamCreate\w*|DevicePrimaryCtx\w*"
+    Known("hip", "set_up", r"hip(?:Init|SetDevice|(?:Module|Library)(?:Load|Get)\w*|StreamCreate\w*|DevicePrimaryCtx\w*"
                            r"|GetDeviceProperties\w*)", _HIP),
     Known("acl", "set_up", r"(?:\w+@)?(?:aclInit|aclrtSetDevice|aclrtCreate(?:Context|Stream)\w*|aclrtBinaryLoad\w*"
                            r"|HcclCommInit\w*|\w*(?:DevBinaryRegister|RegisterAllKernel)\w*)", _ACL),
+    Known("cuda", "set_up", r"cu(?:da)?(?:Func(?:Get|Set)|Occupancy)\w*",
+          "CUDA C++ Programming Guide, lazy loading: what asks for a kernel's attributes loads it"),
+    Known("hip", "set_up", r"hip(?:Func(?:Get|Set)|(?:Module)?Occupancy)\w*", _HIP),
     Known("cuda", "context", r"cudaFree", "CUDA C++ Programming Guide, initialization: the first call makes it"),
     Known("hip", "context", r"hipFree", _HIP),
     Known("cuda", "async", r"cu(?:da)?\w*(?:Synchronize|Memcpy|Memset|Wait|Query)\w*", _CUDA_RUNTIME),
@@ -153,6 +156,9 @@ TABLE: Final[tuple[Known, ...]] = (
     Known("torch", "data_loading", r"enumerate\(DataLoader\)#.*", "PyTorch: torch/utils/data/dataloader.py"),
     Known("torch", "gc", r"(?:Python )?GC", "PyTorch's and torch_npu's profilers: garbage collection"),
     Known("torch", "torch_op", r"[\w.]+::.*|TorchDynamo Cache Lookup", _PROFILER),
+    Known("torch_npu", "torch_op", r"acl_memcpy_\w+|contiguous_[dh]_\w+|format_contiguous\w*|empty_tensor", _TORCH_NPU),
+    Known("torch", "module", r"nn\.Module: .*|(?:DistributedDataParallel|FullyShardedDataParallel|DataParallel)\.\w+",
+          "PyTorch: torch.profiler (with_modules), torch/nn/parallel and torch/distributed/fsdp"),
     Known("inductor", "compiled", r"(?:## )?Call CompiledFxGraph\b.*|Torch-Compiled Region\b.*|CompiledFunction"
                                   r"|Pregraph bytecode\b.*|AOTDispatcher Runtime Wrapper\b.*|CUDAGraphNode\.\w+.*"
                                   r"|CUDAGraphTreeManager\b.*", _INDUCTOR),

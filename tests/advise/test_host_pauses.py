@@ -155,6 +155,7 @@ def test_a_first_call_that_is_long_and_never_again(tmp_path: Path) -> None:
     ("calls", "status"),
     [
         ([LAUNCH, ("cuModuleLoadData", 50_000), *[LAUNCH] * 40], "problem"),  # only ever sets something up
+        ([LAUNCH, *[LAUNCH, ("cudaFuncGetAttributes", 9_000)] * 5, *[LAUNCH] * 40], "problem"),  # loads a kernel each
         ([("cudaFree", 50_000), *[LAUNCH] * 40], "ok"),  # before the window: nothing waits
         ([LAUNCH, ("cudaHostAlloc", 50_000), *[LAUNCH] * 40], "ok"),  # a single call of a kind that may come again
         ([LAUNCH, *[LAUNCH, ("cudaMalloc", 20_000)] * 20], "ok"),  # long every time

@@ -155,3 +155,16 @@ def test_ranges_of_the_compiler_are_not_the_users(tmp_path: Path, name: str) -> 
     (device,) = analyzed(tmp_path, [*events, *around]).devices
     assert not [p for p in device.phases if name in str(p.label)]
     assert {b.cause for b in device.blame if b.name == name} <= {"compiled"}
+
+
+NPU = REAL.parent / "msinsight"
+
+
+@pytest.mark.skipif(not NPU.is_dir(), reason="real profiles are not here")
+@pytest.mark.parametrize(
+    "path", ["text/level1/rank0_ascend_pt", "text/level1/rank1_ascend_pt", "text/level0/rank0_ascend_pt"]
+)
+def test_a_program_without_ranges_of_its_own(path: str) -> None:
+    """All names of its events were read: they are torch's, torch_npu's and CANN's, and none is a user's range."""
+    (device,) = analyze_path(NPU / path).devices
+    assert not [b.name for b in device.blame if b.cause == "range"]

@@ -276,6 +276,21 @@ def test_names_tell_causes() -> None:
     assert {name: cause_of(name) for name in known} == known
 
 
+def test_operators_of_the_task_queue_are_no_ranges() -> None:
+    """torch_npu's operators have no "::"; that the consumer takes one of the name tells them from the user's ranges."""
+    events = [
+        (0, 0, 40, "Conv2D"),
+        (0, 5, 20, "Enqueue"),
+        (0, 50, 90, "Conv2D of mine"),
+        (0, 55, 70, "Enqueue"),
+        (1, 8, 30, "Dequeue@Conv2D"),
+    ]
+    causes = [CAUSES[c] for c in nesting(events).causes]
+    assert causes == ["torch_op", "queue", "range", "queue", "queue"]
+    alone = [CAUSES[c] for c in nesting(events[:4]).causes]
+    assert alone == ["range", "queue", "range", "queue"]
+
+
 def test_what_a_profiler_does_is_the_profiler_s() -> None:
     """Everything inside of its step(), to any depth, and nothing beside it."""
     events = [

@@ -79,9 +79,11 @@ KNOWN: dict[tuple[Runtime, Purpose], tuple[str | None, tuple[str, ...]]] = {
     ("acl", "capture"): ("capture", ("AscendCL@aclmdlRIBuildBegin", "AscendCL@aclmdlRIDestroy")),
     ("inductor", "capture"): ("capture", ("CUDAGraphNode.record (dynamo_timed)", "CUDAGraphNode.record")),
     ("cuda", "set_up"): ("runtime", ("cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetFunction", "cudaSetDevice",
-                                     "cuInit", "cuDevicePrimaryCtxRetain")),
+                                     "cuInit", "cuDevicePrimaryCtxRetain", "cudaFuncGetAttributes",
+                                     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "cuFuncSetAttribute")),
     ("hip", "set_up"): ("runtime", ("hipModuleLoadData", "hipModuleGetFunction", "hipSetDevice", "hipInit",
-                                    "hipDevicePrimaryCtxGetState")),
+                                    "hipDevicePrimaryCtxGetState", "hipFuncSetAttribute",
+                                    "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor")),
     ("acl", "set_up"): (None, ("AscendCL@aclrtSetDevice", "AscendCL@aclrtCreateContext", "AscendCL@aclInit",
                                "Runtime@DevBinaryRegister", "HcclCommInitRootInfo")),
     ("cuda", "context"): ("memory", ("cudaFree",)),
@@ -109,6 +111,9 @@ KNOWN: dict[tuple[Runtime, Purpose], tuple[str | None, tuple[str, ...]]] = {
     ("torch", "autograd"): ("autograd", ("autograd::engine::evaluate_function: MmBackward0", "AddmmBackward0")),
     ("torch", "data_loading"): ("data_loading", ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",)),
     ("torch", "gc"): ("gc", ("GC", "Python GC")),
+    ("torch_npu", "torch_op"): ("torch_op", (
+        "acl_memcpy_host_to_device", "contiguous_h_memRepoint", "format_contiguousV2", "empty_tensor")),
+    ("torch", "module"): ("python", ("nn.Module: Linear_0", "DistributedDataParallel.forward")),
     ("torch", "torch_op"): ("torch_op", ("aten::mm", "npu::npu_fusion_attention", "TorchDynamo Cache Lookup")),
     ("inductor", "compiled"): ("compiled", (
         "## Call CompiledFxGraph fbvcwuqulrovfujd7iuc223hzjvp3lnu ##", "Torch-Compiled Region: 0/0", "CompiledFunction",
