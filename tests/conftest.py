@@ -30,6 +30,7 @@ from npuperf.base.process import _SUBREAPER
 from npuperf.model.document import Document
 
 if TYPE_CHECKING:
+    from preloaded import Loaded
     from workplace import Place
 
 # The same examples every time, so that what passed here passes there; to look for others:
@@ -64,10 +65,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the recorded screens")
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all workers of pytest-xdist have in common."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """Return a folder that one test's need has filled for all, those in other workers of pytest-xdist among them."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder = shared_folder(factory) / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
         done = folder.with_suffix(".made")
@@ -90,6 +96,15 @@ def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     mine = Path(sys.executable).parent  # torchrun of this environment
     search = os.pathsep.join([stub["PATH"], str(mine), os.environ["PATH"]])
     return {**os.environ, **stub, "PATH": search, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="session")
+def loaded(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    """The same, for programs that need no interpreter of their own: torch is loaded once for all of them."""
+    from preloaded import Loaded
+
+    with contextlib.ExitStack() as until:
+        yield Loaded(npu, shared_folder(tmp_path_factory), until)
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, run_cli
+from conftest import ROOT, made_once, run_cli
+from preloaded import Loaded
 
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 SAMPLE = ROOT / "samples" / "micro_batch_ascend_pt"
@@ -217,24 +217,30 @@ EXAMPLES = (
 
 
 @pytest.fixture(scope="module")
-def examples(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def examples(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What is told of each example, one line each: run one after the other, because loading torch takes longest.
 
     They are as wide as is worth a NPU's while; what is looked at here does not depend on it.
     """
     if find_spec("google.protobuf") is None:
         pytest.skip("torchair needs protobuf (pip install '.[dev]')")
-    folder = tmp_path_factory.mktemp("scopes")
-    for script in {script for script, *_ in EXAMPLES}:
-        text = (ROOT / "recipes" / "scopes" / script).read_text("utf-8")
-        assert "4096" in text
-        (folder / script).write_text(text.replace("4096", "64"), "utf-8")
-    commands = json.dumps([[str(folder / script), *arguments] for script, *arguments in EXAMPLES])
-    done = subprocess.run(
-        [sys.executable, "-c", _TRY, commands], env=npu, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [line.removeprefix("traced: ") for line in done.stdout.splitlines() if line.startswith("traced: ")]
+
+    def trace(folder: Path) -> None:
+        for script in {script for script, *_ in EXAMPLES}:
+            text = (ROOT / "recipes" / "scopes" / script).read_text("utf-8")
+            assert "4096" in text
+            (folder / script).write_text(text.replace("4096", "64"), "utf-8")
+        (folder / "try.py").write_text(_TRY)
+        commands = json.dumps([[str(folder / script), *arguments] for script, *arguments in EXAMPLES])
+        done = subprocess.run(
+            [loaded.python(), str(folder / "try.py"), commands], env=loaded, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        (folder / "said").write_text(done.stdout)
+
+    said = (made_once(tmp_path_factory, "scopes", trace) / "said").read_text()
+    return [line.removeprefix("traced: ") for line in said.splitlines() if line.startswith("traced: ")]
 
 
 def traced(examples: list[str], *example: str) -> Traced:
@@ -289,7 +295,7 @@ def test_the_example_of_super_kernels_compares_outputs(examples: list[str]) -> N
     assert [len(entered(graph)) for graph in graphs] == [0, 6]
 
 
-def test_the_code_of_proposals_runs(npu: dict[str, str], tmp_path: Path) -> None:
+def test_the_code_of_proposals_runs(loaded: Loaded, tmp_path: Path) -> None:
     """What analyze prints is pasted as it is; only the placeholder bodies do nothing."""
     document = json.loads(run_cli(["analyze", str(SAMPLE), "--format", "json"]).stdout)
     (device,) = document["devices"]
@@ -297,7 +303,7 @@ def test_the_code_of_proposals_runs(npu: dict[str, str], tmp_path: Path) -> None
     assert len(code) >= 2
     (tmp_path / "pasted.py").write_text("import torch, torch_npu\n" + "\n".join(code))
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "pasted.py")], env=npu, capture_output=True, text=True, check=False
+        [loaded.python(), str(tmp_path / "pasted.py")], env=loaded, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import made_once
+from preloaded import Loaded
 
 #: Tests import torch some hundred times: what it makes stays, and looking through it for garbage, while it is made and
 #: when it is taken down, takes a third of a short program's time.
@@ -63,7 +64,8 @@ def on_the_cpu(source: str) -> str:
     return source.replace("torch.npu.set_device", "int").replace("torch.npu.synchronize", "int").replace(".npu()", "")
 
 
-OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+OFF = {AUTOLOAD: "0"}
 ON_THE_CPU = on_the_cpu(TRAIN)
 
 
@@ -114,10 +116,17 @@ def command(*arguments: object) -> list[str]:
 def profile(
     environment: dict[str, str], folder: Path, *arguments: object, source: str = TRAIN, stdin: str = "", **extra: str
 ) -> Run:
-    """Run ``npuperf profile ARGUMENTS`` in a folder that holds ``source`` as train.py."""
+    """Run ``npuperf profile ARGUMENTS`` in a folder that holds ``source`` as train.py.
+
+    In an environment that has interpreters with torch loaded, and where no other is named, program and exports run
+    under these.
+    """
     (folder / "train.py").write_text(source)
+    named: tuple[object, ...] = ()
+    if isinstance(environment, Loaded) and "--" not in arguments:
+        named = ("--python", environment.python(npu=(environment | extra).get(AUTOLOAD) != "0"))
     done = subprocess.run(
-        command(*arguments),
+        command(*named, *arguments),
         cwd=folder,
         env={**environment, **extra},
         input=stdin,

@@ -24,6 +24,7 @@ from npu_runs import (
     profile,
     steps_of,
 )
+from preloaded import Loaded
 
 from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
@@ -32,7 +33,7 @@ from npuperf.analyze.request import AnalyzeRequest
 
 
 def test_the_same_as_a_hand_written_profiler(
-    npu: dict[str, str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    loaded: Loaded, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Same files, same columns, the same kernels in the same steps; steps keep their numbers."""
     by_hand = f"""{SYNCHRONISED}
@@ -48,9 +49,11 @@ if __name__ == "__main__":
             p.step()
 """
     (tmp_path / "by_hand.py").write_text(by_hand)
-    subprocess.run([sys.executable, "by_hand.py"], cwd=tmp_path, env=npu, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [loaded.python(), "by_hand.py"], cwd=tmp_path, env=loaded, check=True, capture_output=True, timeout=120
+    )
     (expected,) = (tmp_path / "by_hand").iterdir()
-    run = analyzed(npu, tmp_path_factory)
+    run = analyzed({**loaded}, tmp_path_factory)
     assert run.code == 0, run.err
     (found,) = run.raw
 
@@ -103,33 +106,35 @@ def test_options_reach_the_profiler(npu: dict[str, str], tmp_path: Path) -> None
     assert not [p for p in places if p and "agent/s" in p]
 
 
-def test_two_ranks(npu: dict[str, str], tmp_path: Path) -> None:
+def test_two_ranks(loaded: Loaded, tmp_path: Path) -> None:
     """One folder per rank, each with its own device; a rank that is not wanted records nothing."""
-    run = profile(npu, tmp_path, "--", "torchrun", "--nproc_per_node=2", "train.py", FAKE_CANN_DEVICES="2")
+    python = loaded.python()
+    torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--nproc_per_node=2", python]
+    run = profile(loaded, tmp_path, "--", *torchrun, "train.py", FAKE_CANN_DEVICES="2")
     assert run.code == 0, run.err
     assert [raw.name.split("_rank")[1][0] for raw in run.raw] == ["0", "1"]
     assert [{row["Device_id"] for row in run.kernels(raw)} for raw in run.raw] == [{"0"}, {"1"}]
     assert run.recorded == [[11, 12], [11, 12]]
     shutil.rmtree(run.folder)
     # Any launcher and any device will do: a shell and the CPU are the quickest.
-    ranks = f"for i in 0 1; do RANK=$i LOCAL_RANK=$i {shlex.quote(sys.executable)} train.py & done; wait"
-    one = profile(npu, tmp_path, "--ranks", "1", "--", "sh", "-c", ranks, source=ON_THE_CPU, **OFF)
+    ranks = f"for i in 0 1; do RANK=$i LOCAL_RANK=$i {shlex.quote(loaded.python(npu=False))} train.py & done; wait"
+    one = profile(loaded, tmp_path, "--ranks", "1", "--", "sh", "-c", ranks, source=ON_THE_CPU, **OFF)
     assert [p["rank"] for p in one.manifest["processes"] if p["folders"]] == [1]
     assert len(one.raw) == 1 and one.code == 0
 
 
-def test_a_rank_opens_no_device_but_its_own(npu: dict[str, str], tmp_path: Path) -> None:
+def test_a_rank_opens_no_device_but_its_own(loaded: Loaded, tmp_path: Path) -> None:
     """CANN sees the same devices opened with npuperf as without; the whole run is recorded, from step 0 on."""
-    second = {**npu, "FAKE_CANN_DEVICES": "2", "LOCAL_RANK": "1"}
+    second = {"FAKE_CANN_DEVICES": "2", "LOCAL_RANK": "1"}
 
     def opened(log: Path) -> set[str]:
         return {line.split("] ")[1] for line in log.read_text().splitlines() if "aclrtSetDevice" in line}
 
     plain, mine = tmp_path / "plain.log", tmp_path / "mine.log"
-    run = profile(second, tmp_path, "--whole-run", "train.py", "4", FAKE_CANN_LOG=str(mine))
+    run = profile(loaded, tmp_path, "--whole-run", "train.py", "4", FAKE_CANN_LOG=str(mine), **second)
     assert run.code == 0, run.err
-    alone = [sys.executable, "train.py", "4"]
-    logged = {**second, "FAKE_CANN_LOG": str(plain)}
+    alone = [loaded.python(), "train.py", "4"]
+    logged = {**loaded, **second, "FAKE_CANN_LOG": str(plain)}
     subprocess.run(alone, cwd=tmp_path, env=logged, check=True, capture_output=True, timeout=120)
     assert opened(mine) == opened(plain) != set()
     config = [line for line in mine.read_text().splitlines() if "aclprofCreateConfig" in line]
@@ -152,22 +157,22 @@ EXPLICIT = MODEL + "import npuperf\nfor i in range(8): step(); step(); npuperf.s
     ],
 )
 def test_where_steps_come_from(
-    npu: dict[str, str], tmp_path: Path, arguments: str, source: str, off: dict[str, str], recorded: list[int]
+    loaded: Loaded, tmp_path: Path, arguments: str, source: str, off: dict[str, str], recorded: list[int]
 ) -> None:
     """And with variables that would silence the profiler, if they were not kept out."""
     silencing = {"PROFILING_MODE": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
-    run = profile(npu, tmp_path, *arguments.split(), "train.py", source=source, **silencing, **off)
+    run = profile(loaded, tmp_path, *arguments.split(), "train.py", source=source, **silencing, **off)
     assert run.code == 0, run.err
     assert "PROFILING_MODE=true is set" in run.err and "ASCEND_LAUNCH_BLOCKING=1 is set" in run.err
     assert run.recorded == [recorded]
     assert set(recorded) <= run.steps
 
 
-def test_seconds_as_steps(npu: dict[str, str], tmp_path: Path) -> None:
+def test_seconds_as_steps(loaded: Loaded, tmp_path: Path) -> None:
     calls = "model(torch.randn(8, 64)); time.sleep(0.01)"
     source = f"{on_the_cpu(MODEL)}{TOLD}while True:\n    {calls}\n    if told() == 'recorded': break\n"
     source += f"for i in range(20): {calls}"
-    run = profile(npu, tmp_path, "--step-on", "0.25-seconds", "--wait", "2", "train.py", source=source, **OFF)
+    run = profile(loaded, tmp_path, "--step-on", "0.25-seconds", "--wait", "2", "train.py", source=source, **OFF)
     assert run.code == 0, run.err
     assert run.recorded == [[3, 4]]
     inside = run.manifest["processes"][0]["step_ns"]["inside"]
@@ -191,9 +196,9 @@ if __name__ == "__main__":
 )
 
 
-def test_a_script_with_its_own_profiler(npu: dict[str, str], tmp_path: Path) -> None:
+def test_a_script_with_its_own_profiler(loaded: Loaded, tmp_path: Path) -> None:
     """npuperf defers to it, and says where the script's data is."""
-    run = profile(npu, tmp_path, "train.py", "0", source=OWN)
+    run = profile(loaded, tmp_path, "train.py", "0", source=OWN)
     assert run.code == 0, run.err
     (own,) = (tmp_path / "own").iterdir()
     assert "deferred to it" in run.err and f"npuperf analyze {own}" in run.err
@@ -201,9 +206,9 @@ def test_a_script_with_its_own_profiler(npu: dict[str, str], tmp_path: Path) -> 
     assert not run.raw
 
 
-def test_a_script_that_makes_its_profiler_while_recording(npu: dict[str, str], tmp_path: Path) -> None:
+def test_a_script_that_makes_its_profiler_while_recording(loaded: Loaded, tmp_path: Path) -> None:
     """Both recordings are whole: npuperf's ends before the script's begins."""
-    run = profile(npu, tmp_path, "train.py", "12", source=OWN)
+    run = profile(loaded, tmp_path, "train.py", "12", source=OWN)
     assert "recording ended there" in run.err
     (own,) = (tmp_path / "own").iterdir()
     assert steps_of(run.kernels(own)) == {3, 4}
@@ -211,9 +216,9 @@ def test_a_script_that_makes_its_profiler_while_recording(npu: dict[str, str], t
     assert run.recorded == [[11]]
 
 
-def test_taking_the_place_of_a_script_s_profiler(npu: dict[str, str], tmp_path: Path) -> None:
+def test_taking_the_place_of_a_script_s_profiler(loaded: Loaded, tmp_path: Path) -> None:
     """Its step() calls are the steps."""
-    run = profile(npu, tmp_path, "--own-profiler", "replace", "train.py", "3", source=OWN)
+    run = profile(loaded, tmp_path, "--own-profiler", "replace", "train.py", "3", source=OWN)
     assert run.code == 0, run.err
     assert not (tmp_path / "own").exists()
     assert run.recorded == [[11, 12]]
@@ -279,7 +284,7 @@ def device_count(): return 1
 """
 
 
-def test_the_legacy_profiler(npu: dict[str, str], tmp_path: Path) -> None:
+def test_the_legacy_profiler(loaded: Loaded, tmp_path: Path) -> None:
     """No wheel that has it runs here: a stand-in for its interface, as documented, takes the call."""
     package = tmp_path / "torch_npu"
     package.mkdir()
@@ -293,7 +298,7 @@ for i in range(20):
     model(torch.randn(2, 4)).sum().backward(); optimizer.step(); torch_npu.npu.calls += 1
 """
     options = ["--engine", "e2e", "--aic-metrics", "5", "--l2-cache", "--no-aicpu", "--stack"]
-    run = profile(npu, tmp_path, *options, "train.py", source=source, **OFF)
+    run = profile(loaded, tmp_path, *options, "train.py", source=source, **OFF)
     assert run.code == 0, run.err
     (said,) = run.folder.glob("raw/*/PROF_*/said.json")
     e2e, config, began, ended = json.loads(said.read_text())
@@ -312,9 +317,9 @@ for i in range(20):
     assert list(run.folder.glob("raw/*/PROF_*/mindstudio_profiler_output/op_summary*.csv"))
 
 
-def test_without_an_npu(npu: dict[str, str], tmp_path: Path) -> None:
+def test_without_an_npu(loaded: Loaded, tmp_path: Path) -> None:
     """auto falls back to the CPU and says so loudly; a real model, a real trace."""
-    run = profile(npu, tmp_path, "--shapes", "train.py", source=ON_THE_CPU, **OFF)
+    run = profile(loaded, tmp_path, "--shapes", "train.py", source=ON_THE_CPU, **OFF)
     assert run.code == 0, run.err
     assert "NO NPU (torch_npu was not imported): only the CPU was recorded" in run.err
     (trace,) = run.raw

@@ -28,6 +28,7 @@ from npu_runs import (
     run_once,
     steps_of,
 )
+from preloaded import Loaded
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,14 @@ def default(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 @pytest.fixture(scope="module")
-def elsewhere(npu: dict[str, str], default: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def elsewhere(loaded: Loaded, default: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Raw data of that run, exported into another one; the stand-in's exporter obeys a limit of cores."""
     limited = {"FAKE_CANN_CORE_LIMIT": "4,5"}
     (source,) = default.raw
 
     def make(folder: Path) -> Run:
         before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")}
-        run = profile(npu, folder, "--export", source, **limited)
+        run = profile(loaded, folder, "--export", source, **limited)
         assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in source.rglob("*")} == before
         return run
 
@@ -52,15 +53,15 @@ def elsewhere(npu: dict[str, str], default: Run, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="module")
-def unexported(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def unexported(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run on a machine where msprof is not, to be read and copied only."""
 
     def make(folder: Path) -> Run:
-        path = [p for p in npu["PATH"].split(os.pathsep) if "toolkit" not in p]
+        path = [p for p in loaded["PATH"].split(os.pathsep) if "toolkit" not in p]
         home = folder / "cann"
-        shutil.copytree(npu["ASCEND_HOME_PATH"], home, ignore=shutil.ignore_patterns("msprof", "lib64"))
+        shutil.copytree(loaded["ASCEND_HOME_PATH"], home, ignore=shutil.ignore_patterns("msprof", "lib64"))
         hidden = {"PATH": os.pathsep.join(path), "ASCEND_TOOLKIT_HOME": str(home), "ASCEND_HOME_PATH": str(home)}
-        return profile(npu, folder, "train.py", **hidden)
+        return profile(loaded, folder, "train.py", **hidden)
 
     return run_once(tmp_path_factory, "unexported", make)
 
@@ -80,11 +81,12 @@ AT_12 = MODEL + "for i in range(30):\n    step()\n    if i == 11: {what}\n"
     ],
 )
 def test_a_program_that_ends_inside_the_window(
-    npu: dict[str, str], tmp_path: Path, what: str, code: int, off: dict[str, str]
+    loaded: Loaded, tmp_path: Path, what: str, code: int, off: dict[str, str]
 ) -> None:
     """Its own exit status, and everything recorded until then."""
     source = AT_12.format(what=what)
-    run = profile(npu, tmp_path, "train.py", source=on_the_cpu(source) if off else source, **off)
+    environment = {**loaded} if code == 7 else loaded  # what is done at exit is in its order only where torch is loaded
+    run = profile(environment, tmp_path, "train.py", source=on_the_cpu(source) if off else source, **off)
     assert run.code == code
     assert run.recorded == [[11]]
     assert 11 in run.steps
@@ -92,9 +94,9 @@ def test_a_program_that_ends_inside_the_window(
     assert f"exit status {code}" in run.err
 
 
-def test_a_crash_in_c(npu: dict[str, str], tmp_path: Path) -> None:
+def test_a_crash_in_c(loaded: Loaded, tmp_path: Path) -> None:
     """Nothing can be saved any more; raw data stays, and the exporters' own words are shown."""
-    run = profile(npu, tmp_path, "train.py", source=AT_12.format(what="os.kill(os.getpid(), signal.SIGSEGV)"))
+    run = profile(loaded, tmp_path, "train.py", source=AT_12.format(what="os.kill(os.getpid(), signal.SIGSEGV)"))
     assert run.code == 139
     assert "died while recording" in run.err and "npuperf profile --export result" in run.err
     assert list(run.raw[0].glob("PROF_*"))
@@ -143,11 +145,11 @@ def test_signals_stop_recording_and_leave_no_orphan(
     assert not alive
 
 
-def test_data_that_grows_too_large(npu: dict[str, str], tmp_path: Path) -> None:
+def test_data_that_grows_too_large(loaded: Loaded, tmp_path: Path) -> None:
     """Recording ends, and the program goes on."""
     source = MODEL + TOLD + "for i in range(2000):\n    step(); time.sleep(0.02)\n    if told() == 'recorded': break\n"
     source += "print(i)\nfor j in range(5): step()"
-    run = profile(npu, tmp_path, "--active", "5000", "--max-size", "10K", "train.py", source=source)
+    run = profile(loaded, tmp_path, "--active", "5000", "--max-size", "10K", "train.py", source=source)
     assert run.code == 0, run.err
     assert "more than --max-size 10.0 KiB" in run.err
     (recorded,) = run.recorded
@@ -170,9 +172,9 @@ def test_data_that_grows_too_large(npu: dict[str, str], tmp_path: Path) -> None:
     ],
 )
 def test_why_nothing_was_recorded(
-    npu: dict[str, str], tmp_path: Path, arguments: list[str], source: str, off: dict[str, str], code: int, words: str
+    loaded: Loaded, tmp_path: Path, arguments: list[str], source: str, off: dict[str, str], code: int, words: str
 ) -> None:
-    run = profile(npu, tmp_path, *arguments, "train.py", source=source, **off)
+    run = profile(loaded, tmp_path, *arguments, "train.py", source=source, **off)
     assert run.code == code, run.err
     assert words in run.err
     assert run.manifest["problem"]
@@ -188,17 +190,17 @@ def test_cann_that_is_not_sourced(npu: dict[str, str], tmp_path: Path) -> None:
 # ---- exporting ----
 
 
-def test_exporters_that_fail(npu: dict[str, str], unexported: Run, tmp_path: Path) -> None:
+def test_exporters_that_fail(loaded: Loaded, unexported: Run, tmp_path: Path) -> None:
     """torch_npu says 0 all the same; the missing file tells. The raw data stays, and another try succeeds.
 
     Even where there is no driver, without which msprof does not start.
     """
     copy_of(unexported, tmp_path)
-    run = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_MODE="silent")
+    run = profile(loaded, tmp_path, "--export", "result", FAKE_MSPROF_MODE="silent")
     assert run.code == 5
     assert "made no ASCEND_PROFILER_OUTPUT/kernel_details.csv" in run.err and "its exit status was 0" in run.err
     assert run.manifest["stages"]["run"]["status"] == "done"
-    again = profile(npu, tmp_path, "--export", "result", FAKE_MSPROF_DRIVER="0")
+    again = profile(loaded, tmp_path, "--export", "result", FAKE_MSPROF_DRIVER="0")
     assert again.code == 0, again.err
     assert "finds no driver" in again.err and "msprof.py is used instead" in again.err
     assert len(again.kernels()) > 10
@@ -231,25 +233,25 @@ def test_a_core_limit_is_verified_and_violated(elsewhere: Run) -> None:
     assert (gate("4,5"), gate("4,4"), gate("3,5")) == (0, 1, 1)
 
 
-def test_an_export_that_is_there_survives_one_that_fails(npu: dict[str, str], default: Run, tmp_path: Path) -> None:
+def test_an_export_that_is_there_survives_one_that_fails(loaded: Loaded, default: Run, tmp_path: Path) -> None:
     """analyse() deletes what is there before it begins; another format must not cost the first."""
     first = copy_of(default, tmp_path)
     before = first.kernels()
-    failed = profile(npu, tmp_path, "--export", "db", "--export", "result", FAKE_MSPROF_RC="3")
+    failed = profile(loaded, tmp_path, "--export", "db", "--export", "result", FAKE_MSPROF_RC="3")
     assert failed.code == 5 and first.kernels() == before
     assert "exit status 3" in failed.err, failed.err
-    both = profile(npu, tmp_path, "--export", "db", "--export", "result")
+    both = profile(loaded, tmp_path, "--export", "db", "--export", "result")
     assert both.code == 0, both.err
     assert len(both.kernels()) == len(before)
     assert list(both.raw[0].glob("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler*.db"))
 
 
-def test_the_loop_goes_on_with_analyze(npu: dict[str, str], default: Run, tmp_path: Path) -> None:
+def test_the_loop_goes_on_with_analyze(loaded: Loaded, default: Run, tmp_path: Path) -> None:
     assert default.code == 0, default.err
     assert default.out.splitlines()[SHOWN + 2].split()[0] in ("HOST-BOUND", "COMPUTE-BOUND")
     assert (default.folder / "analysis" / "result.json").is_file()
     copy_of(default, tmp_path)
-    again = profile(npu, tmp_path, "-o", "result", "train.py")
+    again = profile(loaded, tmp_path, "-o", "result", "train.py")
     assert again.code == 2 and "already holds a run" in again.err
-    kept = profile(npu, tmp_path, "--force", "-o", "result", "train.py", source=ON_THE_CPU, **OFF)
+    kept = profile(loaded, tmp_path, "--force", "-o", "result", "train.py", source=ON_THE_CPU, **OFF)
     assert kept.code == 0 and (tmp_path / "result.old.1" / "analysis" / "result.json").is_file()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import made_once
 from npu_runs import TORCH, WITH_OPTIMIZERS
+from preloaded import Loaded
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
@@ -41,13 +41,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def environment(npu: dict[str, str]) -> dict[str, str]:
-    return {**npu, "FAKE_CANN_LAUNCH_US": str(LAUNCH_US)}
-
-
 def recorded_once(
-    environment: dict[str, str], factory: pytest.TempPathFactory, name: str, level: str, cube_us: float,
+    loaded: Loaded, factory: pytest.TempPathFactory, name: str, level: str, cube_us: float,
     vector_us: float, source: str = SCRIPT,
 ) -> Path:  # fmt: skip
     """Profile the script, once for all tests, on a device whose kernels take this long."""
@@ -55,22 +50,26 @@ def recorded_once(
     def record(folder: Path) -> None:
         script = folder / "train.py"
         script.write_text(source)
-        durations = {"FAKE_CANN_CUBE_US": str(cube_us), "FAKE_CANN_VECTOR_US": str(vector_us)}
-        command = [sys.executable, str(script), str(folder / "out"), level]
-        subprocess.run(command, check=True, capture_output=True, env={**environment, **durations}, timeout=300)
+        durations = {
+            "FAKE_CANN_LAUNCH_US": str(LAUNCH_US),
+            "FAKE_CANN_CUBE_US": str(cube_us),
+            "FAKE_CANN_VECTOR_US": str(vector_us),
+        }
+        command = [loaded.python(), str(script), str(folder / "out"), level]
+        subprocess.run(command, check=True, capture_output=True, env={**loaded, **durations}, timeout=300)
 
     (found,) = (made_once(factory, name, record) / "out").iterdir()
     return found
 
 
 @pytest.fixture(scope="module")
-def small(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_once(environment, tmp_path_factory, "small", "Level1", 3, 2)
+def small(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_once(loaded, tmp_path_factory, "small", "Level1", 3, 2)
 
 
 @pytest.fixture(scope="module")
-def large(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_once(environment, tmp_path_factory, "large", "Level1", 8000, 4000)
+def large(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded_once(loaded, tmp_path_factory, "large", "Level1", 8000, 4000)
 
 
 def analyze_path(path: Path) -> Result:
@@ -126,10 +125,8 @@ def test_kernels_lead_to_the_code_line(small: Path) -> None:
     assert any(line and "train.py:" in line for line in lines)
 
 
-def test_level0_still_gives_a_measured_verdict(
-    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    result = analyze_path(recorded_once(environment, tmp_path_factory, "level0", "Level0", 3, 2))
+def test_level0_still_gives_a_measured_verdict(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> None:
+    result = analyze_path(recorded_once(loaded, tmp_path_factory, "level0", "Level0", 3, 2))
     assert (result.verdict.bound, result.verdict.basis) == ("host", "measured")
 
 
@@ -161,9 +158,9 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def reading(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Result:
+def reading(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Every step ends with .item(); kernels of 1 and 1.5 ms keep the device busy, however slow the host is."""
-    return analyze_path(recorded_once(environment, tmp_path_factory, "reading", "Level1", 1500, 1000, READING))
+    return analyze_path(recorded_once(loaded, tmp_path_factory, "reading", "Level1", 1500, 1000, READING))
 
 
 def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:

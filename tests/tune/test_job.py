@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aoe_results import ROOT
 from conftest import STUB
+from preloaded import Loaded
 from workplace import SOC, Place, document, dumping_modules, said
 
 from npuperf.base.errors import UsageError
@@ -89,13 +90,13 @@ def test_a_program_is_dumped_first_and_an_empty_dump_is_explained(place: Place) 
     assert [a for a in call["argv"] if a.startswith("--model_path=")]
 
 
-def test_the_real_set_aoe_is_called(npu: dict[str, str], tmp_path: Path) -> None:
+def test_the_real_set_aoe_is_called(loaded: Loaded, tmp_path: Path) -> None:
     """torch_npu itself makes the folder; the stand-in's operators are precompiled, so it stays empty."""
     (tmp_path / "train.py").write_text(
         "import sys, torch\ntorch.npu.set_device(0)\nassert sys.argv == [__file__, '-x']\n"
     )
     dump = tmp_path / "dump"
-    done = subprocess.run(dump_command([sys.executable, "train.py", "-x"], dump), cwd=tmp_path, env=npu,
+    done = subprocess.run(dump_command([loaded.python(), "train.py", "-x"], dump), cwd=tmp_path, env=loaded,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert dump.is_dir() and not list(dump.iterdir())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from build import K, ascend_pt
+from preloaded import Loaded
 
 from npuperf.tune.savings import Profiled, compare, read_profiled
 
@@ -31,11 +32,11 @@ for i in range(30):
 """
 
 
-def test_the_gain_is_verified_with_two_profiles(npu: dict[str, str], tmp_path: Path) -> None:
+def test_the_gain_is_verified_with_two_profiles(loaded: Loaded, tmp_path: Path) -> None:
     """A tuning run, then --verify: the program with the bank from before, and with the bank as it is."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "net.onnx").touch()
-    environment = {**npu, "HOME": str(tmp_path), "FAKE_AOE_SECONDS": "0.1", "TUNED_US": "3000"}
+    environment = {**loaded, "HOME": str(tmp_path), "FAKE_AOE_SECONDS": "0.1", "TUNED_US": "3000"}
 
     def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "npuperf", "tune", *arguments]
@@ -43,7 +44,7 @@ def test_the_gain_is_verified_with_two_profiles(npu: dict[str, str], tmp_path: P
 
     done = tune("--mode", "op", "--model", "net.onnx")
     assert done.returncode == 0, done.stderr
-    arguments = ("--verify", "--fail-on", "regression>3%", "--format", "json", "--", sys.executable, "train.py")
+    arguments = ("--verify", "--fail-on", "regression>3%", "--format", "json", "--", loaded.python(), "train.py")
     done = tune(*arguments)
     if "terminate called without an active exception" in done.stderr:  # see test_profile_npu
         done = tune(*arguments)
