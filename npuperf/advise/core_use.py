@@ -49,7 +49,9 @@ def idle_cores(view: DeviceView) -> Answer:
     rows = top_types(view, chosen & (busiest < 1))
     return Detected(
         title=say(
-            "kernels leave {idle} of the cores idle while they run: {types}", idle=share(idle), types=quote(rows)
+            "by their blocks kernels leave {idle} of the cores idle while they run: {types}",
+            idle=share(idle),
+            types=quote(rows),
         ),
         evidence={"idle_share_of_busy_core_time": idle, "count": int((busiest[chosen] < 1).sum()), "types": rows},
         gain=(0, view.per_step(min(int(unused.sum()), view.exposed(chosen)))),

@@ -12,10 +12,10 @@ from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, chain, factor, say
 from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import IdleAfter, sum_blame
-from npuperf.device.cores import core_use
+from npuperf.device.cores import Worked, core_use
 from npuperf.device.dependencies import sum_dependencies
 from npuperf.device.mode import is_slowed
-from npuperf.device.partition import lay_out, window
+from npuperf.device.partition import lay_out, window, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.replay import Elasticities
 from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
@@ -146,13 +146,15 @@ def describe(
     request: Question,
     summary: RankSummary | None,
     super_kernel_checks: list[SuperKernelCheck],
+    worked: Worked | None = None,
 ) -> Device:
-    """Put together what is said of a device."""
+    """Put together what is said of a device; ``worked``: of all its tasks."""
     study, span, thresholds = window.study, window.span, window.thresholds
     profile, environment = study.profile, study.profile.context.environment
     # SuperKernels depend on core limits, proposed and asked for.
     splits = core_limits.describe_splits(window, request.cores_of)
     launches, replay = study.launches, study.replay
+    worked = worked and worked.filter(within(profile.tasks, span))
     launched = int(np.count_nonzero(launches.known))
     refusal = None if replay is None else replay.refusal(thresholds, study.judged)
     start, outside = span[0] - study.timeline.span[0], judged.whole.span_ns - judged.partition.span_ns
@@ -182,7 +184,7 @@ def describe(
         ),
         steps=judged.steps,
         streams=_streams(window),
-        cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time),
+        cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time, worked),
         vendor=compare_vendor_steps(profile.vendor_steps, judged.steps, judged.whole, thresholds)
         if request.step is None or judged.steps
         else [],

@@ -16,7 +16,7 @@ from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.blame import paused
-from npuperf.device.cores import core_use
+from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
@@ -83,6 +83,7 @@ def examine(
     operators = sum_operators(profile, recorded, types, request.cores or profile.cores, origin)
     kernels = longest_kernels(profile, recorded, origin, request.top)
     del recorded, types
+    worked = Worked.of(profile.tasks)
     profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed; from here on what one part has freed the next one takes
     study = Study.of(profile, thresholds)
@@ -106,7 +107,7 @@ def examine(
         same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
         before = same[0].tasks if same else Tasks.empty()
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
-    report = describe(window, judged, request, summary, replaced)
+    report = describe(window, judged, request, summary, replaced, worked)
     waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
     view = DeviceView(**structs.asdict(window), paused=waited, report=report)
     of_window = profile if request.step is None else structs.replace(profile, tasks=window.tasks)

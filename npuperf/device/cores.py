@@ -1,5 +1,7 @@
 """Core use from Block Dim and Mix Block Dim: occupancy, waves, tails, idle core time.
 
+Blocks say what a kernel holds, not what works: where the cycles of its cores are recorded, these say how long they do.
+
 AI_CORE kernels run their blocks on cube cores, AI_VECTOR_CORE on vector cores; MIX_AIC runs Block Dim on
 cube and Mix Block Dim on vector cores, MIX_AIV the other way round.
 """
@@ -15,9 +17,10 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.base.messages import Message, chain, say, say_n
+from npuperf.base.units import NS_PER_US
 from npuperf.model.chip import CUBE_CORES, VECTOR_CORES, Cores, known_core_counts
 from npuperf.model.groups import alike, distinct, first_rows, last_largest, numbered, sums_of
-from npuperf.model.intervals import Intervals, narrow, passed
+from npuperf.model.intervals import SIGNED, Intervals, narrow, passed
 from npuperf.model.labels import F64, I32, I64, Labels, Mask
 from npuperf.model.result import (
     Contention,
@@ -114,8 +117,34 @@ def occupancy(blocks: I64, cores: int | None) -> F64:
     return np.where(blocks > 0, np.minimum(blocks / cores, 1.0), np.nan)
 
 
-def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | None = None) -> CoreUse:
-    """Summarise a window's kernels. ``tasks``: those of the window; ``span``: its length, ns."""
+#: Part of the time of a side's kernels whose cycles are recorded from which these speak for all.
+_ENOUGH: Final = 0.9
+
+
+class Worked(Struct, frozen=True):
+    """How long the cores of a side work in each task, ns, on average over those it holds; -1: not recorded."""
+
+    cube: I64
+    vector: I64
+
+    @classmethod
+    def of(cls, tasks: Tasks) -> Worked | None:
+        """Read it from the times of op_summary and kernel_details, us; None where the two sides are not told apart."""
+        cube, vector = tasks.pmu.get("aicore_time"), tasks.pmu.get("aiv_time")
+        if cube is None or vector is None:
+            return None
+        ns = (np.nan_to_num(us * np.float64(NS_PER_US), nan=-1.0) for us in (cube, vector))
+        return cls(*(narrow(np.rint(each).astype(np.int64), SIGNED) for each in ns))
+
+    def filter(self, rows: slice) -> Worked:
+        """Return that of some tasks."""
+        return Worked(self.cube[rows], self.vector[rows])
+
+
+def core_use(
+    tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | None = None, worked: Worked | None = None
+) -> CoreUse:
+    """Summarise a window's kernels. ``tasks``: those of the window, ``worked``: by them; ``span``: its length, ns."""
     compute = tasks.work == Work.COMPUTE
     kernels = tasks
     if not compute.all():  # the others count nowhere: they get no cores and no blocks; a filter would copy the table
@@ -135,10 +164,12 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
         reason = chain(unknown, suggested_cores(known.cube, known.vector))
     elif not (kernels.block > 0).any():
         reason = say("no kernel has a Block Dim above 0: record with npuperf profile --level 1")
+    times = (over_time.cube, over_time.vector) if over_time is not None else (None, None)
+    at_work = (worked.cube, worked.vector) if worked is not None else (None, None)
     return CoreUse(
         source=cores.source,
-        cube=_side(kernels, known.cube, cores.cube, span, over_time.cube if over_time else None),
-        vector=_side(kernels, known.vector, cores.vector, span, over_time.vector if over_time else None),
+        cube=_side(kernels, known.cube, cores.cube, span, times[0], at_work[0]),
+        vector=_side(kernels, known.vector, cores.vector, span, times[1], at_work[1]),
         by_type=[found for name in (*CUBE_CORES, *VECTOR_CORES) if (found := _core_type(kernels, name, cores)).kernels],
         most_idle=_most_idle(kernels, cores),
         reason=reason,
@@ -146,8 +177,13 @@ def core_use(tasks: Tasks, cores: Cores, span: int, over_time: CoresOverTime | N
     )
 
 
-def _side(kernels: Tasks, used: I64, cores: int | None, span: int, time: CoreTime | None) -> CoreSide | None:
-    """Sum one side's cores; kernels that run beside each other occupy no more than there are."""
+def _side(
+    kernels: Tasks, used: I64, cores: int | None, span: int, time: CoreTime | None, worked: I64 | None
+) -> CoreSide | None:
+    """Sum one side's cores; kernels that run beside each other occupy no more than there are.
+
+    ``worked``: how long the cores that a kernel holds work in it, ns, -1 unknown.
+    """
     here = used > 0
     if not cores or not here.any():
         return None
@@ -156,10 +192,17 @@ def _side(kernels: Tasks, used: I64, cores: int | None, span: int, time: CoreTim
     core_time = int(np.sum(busy_cores * dur))
     total = int(np.sum(dur))
     occupied = core_time if time is None else time.occupied_core_ns
+    at_work = None
+    if worked is not None:
+        told = worked[here] >= 0
+        whole = int(dur[told].sum())
+        if whole and whole >= _ENOUGH * total:
+            at_work = int(np.sum(busy_cores[told] * np.minimum(worked[here][told], dur[told]))) / (cores * whole)
     return CoreSide(
         cores=cores,
         kernels=int(np.count_nonzero(here)),
         occupancy_busy=core_time / (cores * total) if total else None,
+        at_work=at_work,
         occupancy_span=occupied / (cores * span) if span else None,
         idle_core_ns=cores * total - core_time,
     )

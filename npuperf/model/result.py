@@ -245,10 +245,12 @@ class ReplayCheck(Model, frozen=True, kw_only=True):
 
 
 class CoreSide(Model, frozen=True, kw_only=True):
-    """Use of the cube or of the vector cores. Occupancies are fractions of all cores of that side.
+    """Use of the cube or of the vector cores. Occupancies are fractions of all cores of that side, by blocks.
 
     ``occupancy_busy`` is weighted by the duration of the kernels that use this side,
     ``occupancy_span`` is the part of all cores' time in the window that kernels occupy, however many run at once.
+    ``at_work``: the part of all cores' time in these kernels in which they work, by their recorded cycles; null where
+    these are not recorded of nearly all.
     """
 
     cores: int
@@ -256,6 +258,7 @@ class CoreSide(Model, frozen=True, kw_only=True):
     occupancy_busy: float | None
     occupancy_span: float | None
     idle_core_ns: int
+    at_work: float | None = None
 
 
 class CoreType(Model, frozen=True, kw_only=True):

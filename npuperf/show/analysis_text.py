@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.table import Table as RichTable
 
-from npuperf.base.messages import Message, chain, say
+from npuperf.base.messages import Message, chain, say, share
 from npuperf.base.units import NS_PER_US, grouped
+from npuperf.device.counters import UNITS
 from npuperf.model.comparison import Comparison
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Device, Operator, Partition, Result
@@ -200,6 +201,16 @@ def _blocks(operator: Operator) -> str | None:
     return None if blocks is None else "–".join(dict.fromkeys((str(blocks.min), str(blocks.max))))
 
 
+def _unit(operator: Operator) -> str | None:
+    """Name the unit that is busy most by the counters, and its side where an operator runs on cube and vector cores."""
+    pmu = operator.pmu
+    busiest = pmu.sides[0].units[0] if pmu is not None and pmu.sides else None
+    if pmu is None or busiest is None or busiest.ratio <= 0:
+        return None
+    side = {"cube": "AIC ", "vector": "AIV "}.get(pmu.sides[0].side or "", "") if len(pmu.sides) > 1 else ""
+    return side + text(say("{unit} {ratio}", unit=UNITS[busiest.unit], ratio=share(busiest.ratio)))
+
+
 # fmt: off
 #: The field's short names, to leave room for the code line.
 _CORES: Final = {"AI_CORE": "AIC", "AI_VECTOR_CORE": "AIV", "COMMUNICATION": "COMM"}
@@ -220,9 +231,10 @@ _COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("count", say("n"), "id"),
     Column("total", say("ms"), "duration", "total_ns"),
     Column("share", say("%"), "share"),
-    Column("blocks", say("blocks"), get=_blocks),
-    Column("used", say("used %"), "share",
-           lambda o: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
+    Column("unit", say("busiest unit"), get=_unit, least=17),
+    Column("blocks", say("blocks"), get=_blocks, weight=2),
+    Column("used", say("held %"), "share", weight=2,
+           get=lambda o: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
     Column("where", say("where"), get=lambda o: o.where or o.torch_op),
     Column("spread", say("min–max us"), weight=EXTRA,
            get=lambda o: "–".join(grouped(end / NS_PER_US, 3) for end in (o.min_ns, o.max_ns))),

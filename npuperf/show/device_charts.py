@@ -350,8 +350,8 @@ def _cores_over_time(device: Device, several: bool) -> Chart | None:
     if not sides:
         return None
     caption = chain(
-        say_n("mean share of cores in use, in {n} slice of the time", "mean share of cores in use, in {n} equal "
-              "slices of the time", len(sides[0][2].slices)),
+        say_n("mean share of cores that blocks hold, in {n} slice of the time", "mean share of cores that blocks hold, "
+              "in {n} equal slices of the time", len(sides[0][2].slices)),
         *(say("{side}: {used} of the window", side=words, used=share(sums.occupancy_span if sums else None))
           for _, words, _, sums in sides),
     )  # fmt: skip

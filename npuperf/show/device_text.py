@@ -192,7 +192,10 @@ def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
                 continue
             busy, span = share(side.occupancy_busy), share(side.occupancy_span)
             cores = set_cell_size(text(name), max(cell_len(text(name)), _NAME))
-            used = text(say("{cores} {busy} while busy, {span} of span", cores=cores, busy=busy, span=span))
+            used = text(say("{cores} {busy} while busy, {span} of span, by blocks", cores=cores, busy=busy, span=span))
+            if side.at_work is not None:  # cycles outrank blocks
+                used = text(say("{cores} {worked} at work by cycles, {busy} held by blocks",
+                                cores=cores, worked=share(side.at_work), busy=busy))  # fmt: skip
             used = set_cell_size(used, max(cell_len(used), _BEFORE)) + " "
             slices = thinned(time.slices, view.width - cell_len(used)) if time else []
             if len(slices) < _NARROWEST:

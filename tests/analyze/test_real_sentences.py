@@ -6,16 +6,22 @@ docs/real_profiles.md tells; a profile that is not there is skipped.
 
 from __future__ import annotations
 
+import csv
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from build import analyze_path
 from small_programs import steps_of
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.base.messages import say
+from npuperf.model.chip import Cores
 from npuperf.model.result import Finding, Result
 from npuperf.show.formats import View, render
 
@@ -323,6 +329,92 @@ def test_the_job_of_four_ranks() -> None:
     fine = said[said.index("  ok ") : said.index("devices")]
     for check in ("conversions between formats", "casts between dtypes", "copies and transposes"):
         assert check not in fine
+
+
+# --- counters ------------------------------------------------------------------------------------------------------
+
+_UNITS = ("mac", "vec", "scalar", "mte1", "mte2", "mte3", "fixpipe")
+
+
+def busiest_units(table: Path) -> dict[tuple[str, str], str]:
+    """The unit that keeps each operator type busy, by csv alone.
+
+    Ratios weighted by duration; of cube and vector cores those whose busiest unit works longer, ratio times their time.
+    """
+    sums: dict[tuple[str, str], dict[str, float]] = {}
+    counted = re.compile(r"ai[cv]_(mac|vec|scalar|mte\d|fixpipe)_ratio|(aicore|aiv)_time\(us\)")
+    with table.open(newline="", encoding="utf-8-sig") as file:
+        for row in csv.DictReader(file):
+            core = row.get("Task Type") or row["Accelerator Core"]
+            mine = sums.setdefault((row.get("OP Type") or row["Type"], core), {})
+            dur = float(row.get("Task Duration(us)") or row["Duration(us)"])
+            for column, cell in row.items():
+                if counted.fullmatch(column) and cell not in ("N/A", ""):
+                    mine[column] = mine.get(column, 0.0) + dur * float(cell)
+    found = {}
+    for key, mine in sums.items():
+        works = {
+            (side, unit): mine.get(f"{side}_{unit}_ratio", 0.0) for side in ("aic", "aiv") for unit in _UNITS
+        }  # fmt: skip
+        busiest = {side: max(_UNITS, key=lambda unit: works[side, unit]) for side in ("aic", "aiv")}
+        time = {"aic": mine.get("aicore_time(us)", 0.0), "aiv": mine.get("aiv_time(us)", 0.0)}
+        side = max(busiest, key=lambda side: works[side, busiest[side]] * time[side])
+        if works[side, busiest[side]] > 0:
+            found[key] = busiest[side]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "counted"),
+    [
+        ("op_summary_2026/op_summary_pipe_utilization.csv", {"mte2": 1, "scalar": 1}),
+        ("op_summary_2026/op_summary_block_over_cores.csv", {"scalar": 1}),
+        ("msprof-analyze/pipe_utilization/kernel_details.csv", {"mte2": 3, "scalar": 2}),
+        ("msinsight/text/level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
+         {"mte2": 14, "scalar": 13, "mte1": 2, "mte3": 1, "vec": 1, "fixpipe": 1}),
+        ("msinsight/cluster4/rank_0_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
+         {"mte2": 16, "scalar": 10, "vec": 6, "mte3": 2, "fixpipe": 1}),
+        ("msinsight/cluster4/rank_2_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv",
+         {"mte2": 22, "scalar": 14, "vec": 7, "mte3": 2, "fixpipe": 1}),
+    ],
+)  # fmt: skip
+def test_the_busiest_unit_is_that_of_the_raw_file(path: str, counted: dict[str, int]) -> None:
+    result = analyzed(path)
+    expected = busiest_units(DATA / path)
+    units = {(o.type, o.core): o.pmu.sides[0].units[0].unit for o in result.operators if o.pmu and o.pmu.sides}
+    assert Counter(expected.values()) == counted
+    assert {key: units.get(key) for key in expected} == expected
+
+
+def test_an_operator_that_is_scalar_on_vector_cores_is_not_cube_cores_at_100_percent() -> None:
+    """Two MIX_AIC kernels, 256 and 512 blocks on 24 and 48 cores, 42,399.12 and 42,058.48 us.
+
+    Cube cores work 12.778 and 9.321 us of these, vector cores 38,332.239 and 38,315.953, of which 99.5 % are scalar.
+    """
+    path = DATA / "op_summary_2026/op_summary_block_over_cores.csv"
+    if not path.exists():
+        pytest.skip("no shared data")
+    result = analyze_path(path, cores=Cores(24, 48, say("--cores")))
+    use = result.devices[0].cores
+    assert use.cube and use.vector
+    whole = 42_399.12 + 42_058.48
+    assert use.cube.at_work == pytest.approx((12.778 + 9.321) / whole, rel=1e-3)
+    assert use.vector.at_work == pytest.approx((38_332.239 + 38_315.953) / whole, rel=1e-4)
+    screen = str(render(result, "text", View(width=100)))
+    assert "cube cores   0.0 % at work by cycles, 100.0 % held by blocks" in screen
+    assert "vector cores 90.8 % at work by cycles, 100.0 % held by blocks" in screen
+    assert "AIV scalar 99.5 %" in screen
+    assert "core counts are unknown" not in screen  # they were given
+
+
+def test_a_random_number_of_the_dsa_engine_has_no_blocks_to_record() -> None:
+    """One DSA_SQE row without blocks beside four that have them, 16.42 of 62.8 us."""
+    path = DATA / "op_summary_2026/op_summary_pipe_utilization.csv"
+    if not path.exists():
+        pytest.skip("no shared data")
+    result = analyze_path(path, cores=Cores(20, 40, say("--cores")))
+    (idle,) = [f for f in result.findings if f.rule == "idle_cores"]
+    assert idle.status == "problem" and {str(p.what): p.holds for p in idle.preconditions}["recorded: block counts"]
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------

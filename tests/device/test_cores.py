@@ -18,7 +18,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from npuperf.base.messages import say
-from npuperf.device.cores import blocks, core_use, occupancy
+from npuperf.device.cores import Worked, blocks, core_use, occupancy
 from npuperf.model.chip import Cores
 from npuperf.model.labels import Labels
 from npuperf.model.result import CoreType, CoreUse, Device, Operator
@@ -112,6 +112,25 @@ def test_occupancy_weighs_by_duration_over_busy_time_and_over_the_span() -> None
     assert found.cube.kernels == 2
     assert found.vector.occupancy_span == pytest.approx(48 * 50 / (48 * 1_000))
     assert found.vector.idle_core_ns == 0
+
+
+def test_cycles_say_how_long_the_cores_that_blocks_hold_work() -> None:
+    """Both kernels hold 24 of 24 cube and 48 of 48 vector cores; cube cores work 30 of 400 ns, vector cores 360.
+
+    The times are of op_summary, in us. Where a tenth of the time has none they say nothing.
+    """
+    kernels: list[Kernel] = [("MIX_AIC", 300, 24, 48), ("MIX_AIC", 100, 24, 48)]
+    times = {"aicore_time": np.array([0.03, 0.0], np.float32), "aiv_time": np.array([0.26, 0.12], np.float32)}
+    tasks = table(kernels).with_columns(pmu=times)
+    found = core_use(tasks, SPLIT, 400, worked=Worked.of(tasks))
+    assert found.cube and found.vector
+    assert (found.cube.occupancy_busy, found.vector.occupancy_busy) == (1.0, 1.0)
+    assert found.cube.at_work == pytest.approx(30 / 400)
+    assert found.vector.at_work == pytest.approx((260 + 100) / 400)
+    part = table(kernels).with_columns(pmu={name: np.array([us[0], np.nan]) for name, us in times.items()})
+    found = core_use(part, SPLIT, 400, worked=Worked.of(part))
+    assert found.cube and found.cube.at_work is None
+    assert Worked.of(table(kernels)) is None
 
 
 def test_unknown_blocks_are_counted_and_leave_the_means_alone() -> None:
