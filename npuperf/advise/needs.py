@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from npuperf.base.messages import Message, chain, say, series, share
+from npuperf.device.cores import on_cores
 from npuperf.device.host_events import RUNTIME_CALL
 from npuperf.device.mode import Version, no_launches
 from npuperf.device.view import DeviceView
@@ -177,9 +178,24 @@ STATES: Final = Need(
     lambda view: _by_time(view, view.tasks.state.known()),
     lambda _: say("OP State is not recorded: recording it needs CANN 8 or newer and npuperf profile --level 1"),
 )
+
+
+def _with_blocks(view: DeviceView) -> float:
+    """Return the part of the time on AI cores that has blocks; tasks of other engines (DSA, AI CPU) have none.
+
+    Where no core type is recorded any kernel may be on AI cores.
+    """
+    chosen = view.compute & on_cores(view.tasks)
+    if not chosen.any():
+        chosen = view.compute & ~view.tasks.core.known()
+    total = int(view.tasks.dur[chosen].sum())
+    known = chosen & (view.tasks.block > 0)
+    return int(view.tasks.dur[known].sum()) / total if total else float(known.any())
+
+
 BLOCKS: Final = Need(
     say("block counts"),
-    lambda view: _by_time(view, view.tasks.block > 0),
+    _with_blocks,
     lambda _: say("Block Dim is not recorded: record with npuperf profile --level 1"),
 )
 CORE_COUNTS: Final = Need(

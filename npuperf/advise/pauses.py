@@ -33,7 +33,7 @@ from npuperf.device.host_events import CODE, NONE
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
-from npuperf.model.host import is_frame, shorten
+from npuperf.model.host import Spans, is_frame, shorten
 from npuperf.model.labels import I64, Labels
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Work
@@ -342,6 +342,29 @@ class Calls(Struct, frozen=True):
         )
 
 
+def aclnn_calls(events: Spans, enough: float) -> I64:
+    """Return what each aclnn operator costs the host, ns: its call, and the one that prepared it.
+
+    The task queue keeps their order, so that the first of a name was prepared first; of a name whose calls are not all
+    there nobody knows which belong together. Where less than ``enough`` of the operators can be put together these
+    few say nothing of the others: then it is the calls by themselves.
+    """
+    names, dur = events.name.names, events.end - events.start
+    bases = {base: place for place, base in enumerate(dict.fromkeys(_PREPARES.sub("", n) for n in names))}
+    base = np.array([bases[_PREPARES.sub("", n)] for n in names], np.int64)[events.name.codes]
+    prepares = np.flatnonzero(events.name.flag([bool(_NN.match(n) and _PREPARES.search(n)) for n in names]))
+    calls = np.flatnonzero(events.name.flag([bool(_NN.match(n) and not _PREPARES.search(n)) for n in names]))
+    counts = [np.bincount(base[rows], minlength=len(bases)) for rows in (prepares, calls)]
+    whole = counts[0] == counts[1]
+    if int(counts[1][whole].sum()) < enough * len(calls):
+        alone: I64 = dur[calls]
+        return alone
+    halves = (rows[whole[base[rows]]] for rows in (prepares, calls))
+    first, second = (rows[np.lexsort((events.start[rows], base[rows]))] for rows in halves)
+    together: I64 = dur[first] + dur[second]
+    return together
+
+
 @rule(
     say("operators compiled or looked up online"),
     _ACLOP,
@@ -353,14 +376,8 @@ def online_compile(view: DeviceView) -> Answer:
     calls = Calls.of(view)
     if not len(calls.dur):
         return None
-    # What an aclnn call costs the host here: medians of preparing and of launching; None without any.
-    events = view.profile.host.events
-    names, dur = events.name.names, events.end - events.start
-    prepares = dur[events.name.flag([bool(_NN.match(n) and _PREPARES.search(n)) for n in names])]
-    executes = dur[events.name.flag([bool(_NN.match(n) and not _PREPARES.search(n)) for n in names])]
-    usual = None
-    if len(executes):
-        usual = int(np.median(executes)) + (int(np.median(prepares)) if len(prepares) else 0)
+    whole = aclnn_calls(view.profile.host.events, view.thresholds.enough_data)
+    usual = int(np.median(whole)) if len(whole) else None
     total = int(calls.dur.sum())
     excess = int(np.maximum(calls.dur - (usual or 0), 0).sum())
     gain = at_most(view.predict(f"host:aclop*{1 - excess / max(total, 1):.6f}"))

@@ -32,6 +32,7 @@ from npuperf.model.thresholds import Thresholds
 from npuperf.readers.context import merged_exports, read_plog
 from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import Reading, Recording, open_recording
+from npuperf.readers.source import NO_CORES
 
 if TYPE_CHECKING:
     from npuperf.model.device import HostProfile
@@ -316,6 +317,8 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
             host = count_host(reading.host, question.step)
             setups += [workload_of_host(reading.host)] if host else []
     found = tuple(e for e in examined if e)
+    if found and all(e.report.cores_cube is not None for e in found):  # as the user, or the chip's name, says
+        log.missing = [note for note in log.missing if note != NO_CORES]
     return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
 
 

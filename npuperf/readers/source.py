@@ -280,15 +280,25 @@ class SourceRead(Struct, frozen=True):
 
 
 #: Which kinds of file are not there, and what they would tell, with how to get them.
-_NO_TIMELINE: Final = (
-    say("no trace_view.json, msprof_*.json or .db"),
-    say("launches, torch operators, code lines and copies are unknown (record with npuperf profile --level 1)"),
+_NO_TIMELINE: Final = say(
+    "{what}: {consequence}",
+    what=say("no trace_view.json, msprof_*.json or .db"),
+    consequence=say(
+        "launches, torch operators, code lines and copies are unknown (record with npuperf profile --level 1)"
+    ),
 )
-_NO_TABLE: Final = (
-    say("no kernel_details.csv or op_summary*.csv"),
-    say("core types, Block Dim and hardware counters are unknown (export with ExportType.Text, or msprof --export=on)"),
+_NO_TABLE: Final = say(
+    "{what}: {consequence}",
+    what=say("no kernel_details.csv or op_summary*.csv"),
+    consequence=say(
+        "core types, Block Dim and hardware counters are unknown (export with ExportType.Text, or msprof --export=on)"
+    ),
 )
-_NO_CORES: Final = (say("no PROF_*/device_*/info.json.*"), say("core counts are unknown (give --soc or --cores)"))
+NO_CORES: Final = say(
+    "{what}: {consequence}",
+    what=say("no PROF_*/device_*/info.json.*"),
+    consequence=say("core counts are unknown (give --soc or --cores)"),
+)
 
 
 def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> SourceRead:
@@ -322,11 +332,9 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     lacks = (
         (timeline is None, _NO_TIMELINE),
         (not kernels and not source.db, _NO_TABLE),
-        (not source.infos and not source.manifest, _NO_CORES),
+        (not source.infos and not source.manifest, NO_CORES),
     )
-    for lacking, (what, then) in lacks:
-        if lacking and not (timeline and timeline.kineto):
-            log.missing.append(say("{what}: {consequence}", what=what, consequence=then))
+    log.missing += [missing for lacking, missing in lacks if lacking and not (timeline and timeline.kineto)]
     devices = merge(kernels, timeline, source, log)
     if not devices and recorded:
         devices = {step.device: Tasks.empty() for step in found.vendor} or {None: Tasks.empty()}
