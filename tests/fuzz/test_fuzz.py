@@ -19,8 +19,8 @@ from bases import KINDS
 from looks import wrong_files, wrong_page, wrong_trace
 from oracle import complaint, false_in, misshapen, snapshot, untrue
 
-#: Attempts per kind: all of them in seconds. Databases are many things at once.
-FEW, MANY = 3, 12
+#: Attempts per kind: that each of them can be made. Databases are many things at once; more find more: make fuzz.
+FEW, MANY = 2, 6
 #: Kinds that are known to fail, with the reason: to be empty.
 KNOWN: dict[str, str] = {}
 
