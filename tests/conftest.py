@@ -48,6 +48,9 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 # Commands that run within this process are made of their functions once, not each time: some run for less long.
 typer.main.get_command = functools.cache(typer.main.get_command)
 
+# What they start keeps the bytecode of npuperf: compiling it anew takes half of a short command's time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # They read English, whoever runs them.
 for _name in ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES"):
     os.environ.pop(_name, None)
