@@ -15,6 +15,7 @@ from npuperf.model.host import PROFILER_FRAME, Spans, frame_cause, is_frame
 from npuperf.model.intervals import ThreadRows, passed
 from npuperf.model.labels import I32, I64, U8, Labels, Mask
 from npuperf.model.names import names_for
+from npuperf.model.tasks import Tasks
 
 #: "No event".
 NONE: Final = -1
@@ -224,12 +225,12 @@ class Nesting(Struct, frozen=True):
     busy: Mask
 
     @classmethod
-    def build(cls, events: Spans) -> Nesting:
+    def build(cls, events: Spans, tasks: Tasks | None = None) -> Nesting:
         """Find parents and segments; ``events`` are ordered by thread, start, and the longer first.
 
-        Stretches in which a graph is captured become events, too: see ``add_captures``.
+        Stretches in which a graph is captured become events, too: see ``add_captures``. ``tasks``: of the device.
         """
-        events, capturing = add_captures(events)
+        events, capturing = add_captures(events, tasks)
         threads = ThreadRows.of(events.thread)
         parent = find_parents(events, threads)
         segments, time, inner = find_segments(events, parent, threads)
@@ -304,11 +305,12 @@ _BEGIN: Final = names_for("capture_begin")
 _END: Final = names_for("capture_end")
 
 
-def add_captures(events: Spans) -> tuple[Spans, Mask]:
+def add_captures(events: Spans, tasks: Tasks | None = None) -> tuple[Spans, Mask]:
     """Return the events with one for each stretch in which a graph is captured, and which these are.
 
     From each call that begins a capture to the next of its thread that ends one; without such a call (the recording was
-    cut) nothing is known. Another thread that launches meanwhile, as a task queue's does, captures, too.
+    cut) nothing is known. Another thread that calls launches meanwhile, as a task queue's does, captures, too, unless
+    these start ``tasks``.
     """
     names = events.name.names
     begins = np.flatnonzero(events.name.flag([bool(_BEGIN.match(n)) for n in names]))
@@ -320,23 +322,30 @@ def add_captures(events: Spans) -> tuple[Spans, Mask]:
             found.append((int(events.thread[begin]), int(events.start[begin]), int(events.end[later[0]])))
     if not found:
         return events, np.zeros(len(events), np.bool_)
-    found += _captured_elsewhere(events, found)
+    found += _captured_elsewhere(events, found, tasks)
     thread, start, end = np.array(sorted(set(found)), np.int64).T
     every = np.append(events.thread, thread), np.append(events.start, start), np.append(events.end, end)
     added = np.arange(len(every[0])) >= len(events)
     order = np.lexsort((~added, -every[2], every[1], every[0]))
-    name = Labels(np.append(events.name.codes, np.full(len(thread), len(names))), (*names, CAPTURE))
+    codes = np.append(events.name.codes.astype(np.int32), np.full(len(thread), len(names), np.int32))
+    name = Labels(codes, (*names, CAPTURE))
     return Spans(every[1][order], every[2][order], every[0][order], name.take(order)), added[order]
 
 
-def _captured_elsewhere(events: Spans, captures: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return the captures again for every other thread that launches while they last."""
+def _captured_elsewhere(
+    events: Spans, captures: list[tuple[int, int, int]], tasks: Tasks | None
+) -> list[tuple[int, int, int]]:
+    """Return the captures again for every other thread that calls launches while they last, and starts no task."""
     launching = np.flatnonzero(flag_causes(cause_codes(events.name), ("launch", "execute", "aclop")))
     found = []
     for thread in distinct(events.thread[launching]).tolist():
         start = np.sort(events.start[launching[events.thread[launching] == thread]])
+        runs = np.empty(0, np.int64)
+        if tasks is not None:
+            runs = np.sort(tasks.launch_start[tasks.launched & (tasks.launch_thread == thread)])
         for own, begin, end in captures:
-            if own != thread and np.searchsorted(start, begin) < np.searchsorted(start, end):
+            calls, started = (np.diff(np.searchsorted(times, [begin, end]))[0] for times in (start, runs))
+            if own != thread and calls and not started:
                 found.append((thread, begin, end))
     return found
 

@@ -61,7 +61,7 @@ class Study(Struct, frozen=True):
     def of(cls, profile: DeviceProfile, thresholds: Thresholds) -> Study:
         """Work everything out; at least one task must occupy the device."""
         tasks, host = profile.tasks, profile.host
-        nesting = Nesting.build(host.events)
+        nesting = Nesting.build(host.events, tasks)
         nesting = nesting.blamed_on("start_up", first_calls(nesting, tasks, thresholds))
         syncs = only_waiting(find_syncs(nesting), nesting, thresholds)
         # The return of these calls shows that the device has finished, or one stream of it, which is not named.

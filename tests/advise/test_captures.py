@@ -176,6 +176,22 @@ def test_launches_of_which_no_task_is_known_end_a_pause(tmp_path: Path) -> None:
     assert answer(program.result(tmp_path), "host_pauses").status == "ok"
 
 
+def test_another_thread_that_runs_kernels_meanwhile_captures_nothing(tmp_path: Path) -> None:
+    """The other thread launches a kernel every 500 µs, 5 µs long, in a program of its own: no graph takes these."""
+    begin, end, launch, *_ = CUDA
+    program = Program()
+    program.host(begin, 0, 8)
+    for i in range(20):
+        program.host(launch, 20 + i * 500, 5)
+    program.host(end, 10_000, 10)
+    for i in range(20):
+        program.kernel(i * 500 + 310, 5, launch, i * 500 + 300)
+        program.events[-2]["tid"] = 8
+    (device,) = (result := program.result(tmp_path)).devices
+    assert blamed(device, "capture") == 0
+    assert answer(result, "captures").status != "problem"
+
+
 def test_a_capture_on_an_npu_while_another_thread_launches(tmp_path: Path) -> None:
     """The main thread begins and ends it, the task queue's consumer (thread 11) launches; 12 ms, of which none runs."""
     kernels = [K(i * 100_000, 100_000, f"k{i}", "MatMulV2", "AI_CORE", block=24, launch=i * 10_000 - 20_000,
