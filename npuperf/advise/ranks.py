@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from msgspec import to_builtins
 
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most
 from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share, size
-from npuperf.device.rank_summary import RankSummary
+from npuperf.device.rank_summary import LinkRate, RankSummary, link_rates
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
@@ -217,7 +218,29 @@ OVERLAP: Final = say(
 _ALGORITHM: Final = say("between servers, HCCL chooses the algorithm by itself only where HCCL_ALGO is not set")
 
 
-def _exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
+def _carried(rates: Sequence[LinkRate], alignment: int) -> Message | None:
+    """Say how fast the links are that carry most, and how what they carry is cut: facts, whatever is to blame."""
+    if not rates:
+        return None
+    most = rates[0]
+    pace = number(most.gb_per_s)
+    if most.reference_gb_per_s is not None:
+        told = say("a link of {transport} carries {rate} GB/s while it is used (the vendor's tools compare with "
+                   "{reference})", transport=most.transport, rate=pace,
+                   reference=number(most.reference_gb_per_s))  # fmt: skip
+    else:
+        told = say("a link of {transport} carries {rate} GB/s while it is used", transport=most.transport, rate=pace)
+    if not most.odd or most.odd_gb_per_s is None:
+        return told
+    others = most.gb_per_s if most.even_gb_per_s is None else most.even_gb_per_s
+    odd = say_n("{n} of {all} packets is no multiple of {unit} bytes ({rate} GB/s, the others {others})",
+                "{n} of {all} packets are no multiple of {unit} bytes ({rate} GB/s, the others {others})", most.odd,
+                all=number(most.packets), unit=alignment, rate=number(most.odd_gb_per_s),
+                others=number(others))  # fmt: skip
+    return chain(told, odd, by=", ")
+
+
+def _exposed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
     """Ask one rank: what it tells is how much there is, and what of it is transfer at least."""
     whole, bounds = view.partition, view.report.communication
     if whole.span_ns <= 0 or whole.comm_exposed_ns < view.thresholds.comm_exposed_share * whole.span_ns:
@@ -233,9 +256,15 @@ def _exposed_of_rank(view: DeviceView, _: RankSummary) -> Answer:
         )
     most = view.per_step(whole.comm_exposed_ns)
     replayed = view.predict("comm*0")
+    unit = view.thresholds.packet_alignment_bytes
+    rates = link_rates([summary], unit)
     return Detected(
-        title=chain(exposed, known),
-        evidence={"exposed_ns": whole.comm_exposed_ns, "transfer_least_ns": bounds.exposed_least_ns if bounds else 0},
+        title=chain(exposed, known, _carried(rates, unit)),
+        evidence={
+            "exposed_ns": whole.comm_exposed_ns,
+            "transfer_least_ns": bounds.exposed_least_ns if bounds else 0,
+            "rates": to_builtins(rates),
+        },
         gain=at_most((0, min(most, replayed[1]) if replayed else most)),
         refute=_FASTER_NETWORK,
         next=say("analyze the folder with all ranks: it tells who waits for whom"),
@@ -282,10 +311,12 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
     alone = max(r.comm.exposed_transfer_ns + r.comm.exposed_unknown_ns for r in ranks)
     saved = max(answer.most, 0.0) if answer.reason is None else alone
     worst = max(ranks, key=_exposed).rank
+    unit = job.thresholds.packet_alignment_bytes
+    rates = link_rates(job.study.ranks, unit)
     problem = Detected(
         rank=worst,
         device=job.device(worst),
-        title=say("{exposed}: {told}", exposed=exposed, told=split),
+        title=chain(say("{exposed}: {told}", exposed=exposed, told=split), _carried(rates, unit)),
         evidence={
             "transfer_ns": transfer,
             "wait_ns": wait,
@@ -293,6 +324,7 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
             "wait_by_kind_ns": dict(waits),
             "transfer_by_kind_ns": dict(transfers.most_common()),
             "held_up": [to_builtins(one) for one in held[:_SHOWN]],
+            "rates": to_builtins(rates),
         },
         gain=(0, min(int(saved / max(cluster.steps, 1)), cluster.step_ns)),
         refute=_FASTER_NETWORK if transfer > max(wait, unknown) else _NOBODY_LATE,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from npuperf.device.operators import Slowed, slowed
 from npuperf.device.partition import Gaps
 from npuperf.device.study import Study
-from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, ProcessGroup
+from npuperf.model.communication import REFERENCE, Bandwidth, Communication, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
@@ -535,6 +535,46 @@ def least_transfer(summary: RankSummary) -> I64:
     certain[op] = True
     least = np.where(certain & ~waits, np.maximum(least, summary.transit), least)
     return np.minimum(least, operations.stay)
+
+
+class LinkRate(Struct, frozen=True):
+    """How fast the links of one transport carried what operations of some ranks moved, and how that was cut.
+
+    ``gb_per_s``: of a link while it was used, as exporters sum links side by side; ``reference_gb_per_s``: what the
+    vendor's tools compare with. ``odd``: of ``packets`` those that are no multiple of so many bytes as the question
+    says, with their rate and that of the others, None where there are none.
+    """
+
+    transport: str
+    gb_per_s: float
+    reference_gb_per_s: float | None
+    packets: int
+    odd: int
+    odd_gb_per_s: float | None
+    even_gb_per_s: float | None
+
+
+def link_rates(ranks: Sequence[RankSummary], alignment: int) -> list[LinkRate]:
+    """Return the rate of each transport, that with most bytes first. RDMA's times hold waiting: nothing is said."""
+    found: list[tuple[int, LinkRate]] = []
+    moved = Labels.concat([r.bandwidth.transport for r in ranks])
+    bytes_, ns, packet, count = (np.concatenate([getattr(r.bandwidth, name) for r in ranks])
+                                 for name in ("bytes", "ns", "packet", "count"))  # fmt: skip
+
+    def rate(rows: Mask) -> float | None:
+        return float(bytes_[rows].sum() / ns[rows].sum()) if ns[rows].any() else None
+
+    for name in moved.compact().names:
+        rows = moved.flag([own == name for own in moved.names]) & (ns > 0)
+        pace = rate(rows)
+        if pace is None or name.upper() == _WAITS:
+            continue
+        cut = rows & (packet > 0) & (count > 0)
+        odd = cut & (packet > alignment) & (packet % alignment != 0)
+        packets = int(count[cut].sum()), int(count[odd].sum())
+        one = LinkRate(name, pace, REFERENCE.get(name.upper()), *packets, rate(odd), rate(cut & ~odd))
+        found.append((int(bytes_[rows].sum()), one))
+    return [one for _, one in sorted(found, key=lambda row: -row[0])]
 
 
 def links_beside(links: LinkUse) -> int:

@@ -22,14 +22,12 @@ from msgspec.structs import replace
 
 from npuperf.device.operators import costliest
 from npuperf.device.rank_summary import RankSummary
-from npuperf.model.communication import LinkUse
+from npuperf.model.communication import REFERENCE, LinkUse
 from npuperf.model.groups import alike, distinct, first_rows, medians, medians_of_others, sums_of
 from npuperf.model.job_result import Link
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 
-#: GB/s that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never decisive.
-_REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
 #: Types in which two ranks are by themselves.
 _PAIRWISE: Final = frozenset({"send", "receive", "batchSendRecv"})
 #: By how much single operations may miss their total and still be all of it: files round to 3–6 decimals.
@@ -77,7 +75,7 @@ def judge_links(
             time_ns=int(spent[i]),
             gb_per_s=float(rate[i]),
             peers_gb_per_s=None if np.isnan(usual[i]) else float(usual[i]),
-            reference_gb_per_s=_REFERENCE.get((use.transport[first[i]] or "").upper()),
+            reference_gb_per_s=REFERENCE.get((use.transport[first[i]] or "").upper()),
             slow=bool(slow[i]),
             lost_ns=int(lost[i]),
         )

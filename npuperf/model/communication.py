@@ -25,6 +25,9 @@ class ProcessGroup(Struct, frozen=True):
     least: int = 0
 
 
+#: GB/s of a link that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never
+#: decisive.
+REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
 #: Kinds of groups that have all ranks of a job.
 OF_ALL: Final = ("default_group", "default_pg", "world")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ranks import MS, bandwidth, ints, link_use, operations, summary
 from npuperf.against.run import run
 from npuperf.analyze import whole_job
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.device.rank_summary import RankSummary, bounds_alone, least_transfer, links_beside
+from npuperf.device.rank_summary import RankSummary, bounds_alone, least_transfer, link_rates, links_beside
 from npuperf.job.job_study import JobStudy, study_job
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight"
@@ -104,6 +105,44 @@ def test_what_does_not_fit_into_the_hidden_part_is_exposed() -> None:
         assert bounds.exposed_most_ns == exposed
     unknown = bounds_alone(replace(found, exposed_known=False), 14 * MS)
     assert (unknown.transfer_least_ns, unknown.exposed_least_ns) == (6 * MS, 0)
+
+
+def test_rates_of_links_and_how_packets_are_cut() -> None:
+    """Over HCCS 5120 bytes in 3 µs (two packets of 2048, two of 512) and 3072 in 2 (three of 1024); one of 700 in 1 µs,
+    which is no multiple of 512, one of 100, which is too small to be; RDMA's times hold waiting.
+    """
+    moved = bandwidth([
+        (0, "HCCS", 2048, 2, 2000), (0, "HCCS", 512, 2, 1000), (0, "HCCS", 700, 1, 1000), (1, "HCCS", 100, 1, 1000),
+        (1, "PCIE", 1024, 1, 100), (1, "RDMA", 1024, 9, 1),
+    ])  # fmt: skip
+    other = bandwidth([(0, "HCCS", 1024, 3, 2000)])
+    hccs, pcie = link_rates([rank(bandwidth=moved), rank(bandwidth=other)], 512)
+    assert (hccs.transport, hccs.packets, hccs.odd, hccs.reference_gb_per_s) == ("HCCS", 9, 1, 18.0)
+    assert hccs.gb_per_s == pytest.approx((4096 + 1024 + 700 + 100 + 3072) / 7000)
+    assert (hccs.odd_gb_per_s, hccs.even_gb_per_s) == (pytest.approx(0.7), pytest.approx(8292 / 6000))
+    assert (pcie.transport, pcie.gb_per_s, pcie.odd, pcie.odd_gb_per_s) == ("PCIE", 10.24, 0, None)
+    assert link_rates([rank()], 512) == []
+
+
+def test_rates_of_a_real_rank_are_its_file_s() -> None:
+    """Counted from communication.json alone: a link of HCCS moves 15.65 GB/s, 4 of its 56 packets are cut unevenly."""
+    if not DATA.is_dir():
+        pytest.skip("the vendor's samples are not here")
+    (file,) = DATA.glob("text/level1/rank0_*/ASCEND_PROFILER_OUTPUT/communication.json")
+    cut = [
+        (round(float(size) * 1e6), count, ms)
+        for name, op in json.loads(file.read_text())["step50"]["collective"].items()
+        if name != "Total Op Info"
+        for size, (count, ms) in op["Communication Bandwidth Info"]["HCCS"]["Size Distribution"].items()
+    ]
+    odd = [row for row in cut if row[0] % 512]
+    whole, part = (sum(s * n for s, n, _ in rows) / sum(ms for _, _, ms in rows) / 1e6 for rows in (cut, odd))
+    result = run(AnalyzeRequest(path=file.parents[1]))
+    (finding,) = (f for f in result.findings if f.rule == "exposed_communication")
+    (rates,) = finding.evidence["rates"]
+    assert (rates["packets"], rates["odd"]) == (sum(n for _, n, _ in cut), sum(n for _, n, _ in odd)) == (56, 4)
+    assert (rates["gb_per_s"], rates["odd_gb_per_s"]) == (pytest.approx(whole), pytest.approx(part))
+    assert "4 of 56 packets are no multiple of 512 bytes" in str(finding.title)
 
 
 def test_what_was_moved_follows_the_operations_that_are_kept() -> None:
