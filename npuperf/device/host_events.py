@@ -21,31 +21,55 @@ from npuperf.model.tasks import Tasks
 NONE: Final = -1
 #: What an event says that tells nothing, of numbers of 8 bits.
 NOTHING: Final = 255
+#: How often siblings are stepped over before pointers double their reach: as deep as most events hold others.
+_ROUNDS: Final = 3
 
 
 def find_parents(events: Spans, threads: ThreadRows) -> I32:
     """Find the latest earlier event of the thread that reaches beyond the middle of each one, NONE where there is none.
 
     Clocks of different layers are rounded differently, so neighbours may overlap a little without being nested.
-    What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
-    outlasts the candidate: pointers double their reach. ``events`` are ordered by thread, start, and the longer first.
+    ``events`` are ordered by thread, start, and the longer first.
     """
-    candidate = np.arange(-1, len(events) - 1)
-    least = np.subtract(events.end, events.start)  # where a parent reaches to
+    parent = np.empty(len(events), np.int32)
+    for _, rows in threads:
+        own = _reaching(events.start[rows], events.end[rows])
+        parent[rows] = np.where(own == NONE, NONE, own + rows.start)
+    return parent
+
+
+def _reaching(start: I64, end: I64) -> I64:
+    """Return the latest earlier event of one thread that reaches beyond the middle of each one, NONE without one."""
+    candidate = np.arange(-1, len(start) - 1)
+    least = np.subtract(end, start)  # where a parent reaches to
     least >>= 1
     np.maximum(least, 1, out=least)
-    least += events.start
-    short = events.end[:-1] < least[1:]
-    short[threads.first[1:] - 1] = False
-    candidate[threads.first] = NONE
-    open_ = np.flatnonzero(short) + 1
+    least += start
+    open_ = np.flatnonzero(end[:-1] < least[1:]) + 1
+    # Where an event is too short, so are those before it that end no later: of siblings one is tried, not each.
+    left, at = np.arange(len(start)), open_ - 1  # the events left, and the place of each one's candidate among them
+    for _ in range(_ROUNDS):
+        if not len(open_):
+            break
+        beyond = np.append(end[left[:-1]] > end[left[1:]], False)
+        before = np.cumsum(beyond) - beyond
+        left, at = left.compress(beyond), before.take(at) - 1
+        candidate[open_] = found = np.append(left, NONE).take(at, mode="wrap")
+        short = _short(found, open_, end, least)
+        open_, at = open_.compress(short), at.compress(short)
+    # What a candidate's own candidate skips ended before the candidate's middle, hence before any later event that
+    # outlasts the candidate: pointers double their reach.
     while len(open_):
-        at = candidate.take(candidate.take(open_))
-        candidate[open_] = at
-        inside = at >= 0
-        open_, at = open_.compress(inside), at.compress(inside)
-        open_ = open_.compress(events.end.take(at) < least.take(open_))
-    return candidate.astype(np.int32)
+        candidate[open_] = found = candidate.take(candidate.take(open_))
+        open_ = open_.compress(_short(found, open_, end, least))
+    return candidate
+
+
+def _short(found: I64, of: I64, end: I64, least: I64) -> Mask:
+    """Tell which candidates end before where a parent of the events ``of`` would reach to."""
+    short: Mask = end.take(found, mode="wrap") < least.take(of)
+    short &= found != NONE
+    return short
 
 
 def find_segments(events: Spans, parent: I32, threads: ThreadRows) -> tuple[ThreadRows, I64, I32]:

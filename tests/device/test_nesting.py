@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npuperf.device import host_events
 from npuperf.device.blame import Blamed, HostThreads, IdleAfter, blame_intervals, blame_waits, event_causes
 from npuperf.device.host_events import BUSY, CAUSES, CODE, NONE, NOTHING, Nesting, cause_of, inherited
 from npuperf.device.partition import Gaps
@@ -57,6 +58,22 @@ def test_segments_begin_wherever_an_event_of_their_thread_begins_or_ends(events:
         assert times == sorted({time for t, *borders, _ in events for time in borders if t == thread})
         assert built.inner[own].tolist() == [slow_inner(events, thread, time) for time in times]
     assert [thread for thread, _ in built.segments] == sorted({thread for thread, *_ in events})
+
+
+def slow_parent(events: list[Event], i: int) -> int:
+    """The latest earlier event of the thread that reaches beyond the middle of one."""
+    thread, start, end, _ = events[i]
+    least = start + max((end - start) // 2, 1)
+    return max((j for j in range(i) if events[j][0] == thread and events[j][2] >= least), default=NONE)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+@given(events=events_strategy)
+def test_a_parent_reaches_beyond_the_middle(rounds: int, events: list[Event]) -> None:
+    """However often siblings are stepped over before pointers double their reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_events, "_ROUNDS", rounds)
+        assert nesting(events).parent.tolist() == [slow_parent(events, i) for i in range(len(events))]
 
 
 def test_many_open_events_end_in_the_order_of_their_ends() -> None:
