@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_MS, NS_PER_US
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, VendorTimes
+from npuperf.model.groups import alike, distinct, first_rows
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.readers.comm_files import least_ranks, read_communication_json, read_matrix, world_links
@@ -124,9 +125,9 @@ def _once(ops: Operations, parts: Sequence[Communication]) -> Operations:
     ambiguous: set[str] = set()
     for part in parts:
         names, groups = part.operations.name, part.operations.group
-        pairs = np.unique(np.stack([names.codes, groups.codes]), axis=1) if len(names) else np.empty((2, 0))
-        twice = np.flatnonzero(np.diff(pairs[0]) == 0)
-        ambiguous |= {names.names[int(c)] for c in pairs[0][twice].tolist() if c >= 0}
+        width = len(groups.names) + 1
+        own = distinct(names.codes.astype(np.int64) * width + groups.codes + 1) // width  # each name, once per group
+        ambiguous |= {names.names[code] for code in own[1:][own[1:] == own[:-1]].tolist() if code >= 0}
     unique = (ops.index >= 0) & ~ops.name.flag([n in ambiguous for n in ops.name.names])
     while len(ops) > 1:
         order = np.lexsort((-ops.end, ops.start, ops.name.codes))
@@ -254,10 +255,10 @@ def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
     far = np.where(links.source == rank, links.target, np.where(links.target == rank, links.source, -1))
     mine = np.flatnonzero((far >= 0) & links.name.known())
     ours, theirs = shared_codes(ops.name, links.name.take(mine))
-    pairs = np.unique(np.stack([theirs, far[mine]]), axis=1)
-    name, count = np.unique(pairs[0], return_counts=True)
-    single = pairs[:, np.isin(pairs[0], name[count == 1])]
-    found = pick(single[1], match(ours, single[0]))
+    pair = alike(theirs, far[mine])
+    each = first_rows(pair, int(pair.max(initial=-1)) + 1)  # a row of every name and rank
+    single = each[np.bincount(theirs[each])[theirs[each]] == 1]
+    found = pick(far[mine][single], match(ours, theirs[single]))
     several = ops.type.flag([t == "batchSendRecv" for t in ops.type.names])
     return found if links.name.known().all() else np.where(several, -1, found)
 

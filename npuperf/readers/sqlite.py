@@ -191,7 +191,7 @@ def _copy_to(copy: Path, path: Path) -> None:
 Spelled = str | tuple[str, ...]
 
 #: A smaller file is read before the driver is loaded.
-_LARGE_BYTES: Final = 4 << 20
+_LARGE_BYTES: Final = 256 << 10
 _BATCH: Final = 100_000
 #: How unset unsigned fields look.
 _UNSET: Final = 4294967295
