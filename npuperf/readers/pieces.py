@@ -106,7 +106,7 @@ def open_unpacked(path: Path) -> Iterator[BinaryIO | Gunzip]:
 # -- Events, piece by piece.
 
 #: Small enough that a piece stays in the processor's cache while its columns are taken out one by one.
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 2 << 20
 #: No event is larger, bytes: what has no end within so many is damage, and stepped over.
 _MOST_EVENT: Final = 32 << 20
 #: An event comes within so many bytes, or never: a few bytes may be packed that unpack to anything.

@@ -154,7 +154,8 @@ class PiecedColumns:
         for name, column in columns.items() if size else ():
             if not is_nothing(column):
                 growing = self._columns.setdefault(name, _Growing())
-                growing.append(nothing(self._rows - growing.rows))
+                if growing.rows < self._rows:
+                    growing.append(nothing(self._rows - growing.rows))
                 growing.append(column if keep is None else column[keep])
         self._rows += size
 
