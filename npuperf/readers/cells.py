@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +86,11 @@ def as_times(text: pa.ChunkedArray, scale: int | None, cells: Cells) -> I64:
         scale = 1 if largest is not None and largest >= 10**17 else NS_PER_US
     if scale >= 10**7:  # a product with more digits than the smaller type has
         column = column.cast(pa.decimal256(30, 6))
-    ns = pc.round(pc.multiply(column, pa.scalar(decimal.Decimal(scale))), ndigits=0)
+    product = pc.multiply(column, pa.scalar(decimal.Decimal(scale)))
+    with suppress(pa.ArrowInvalid):  # mostly there is nothing to round, which takes longer than all else
+        values = _numpy(product.cast(pa.int64()), NO_TIME)
+        return np.where(np.abs(values) < LATEST_NS, values, NO_TIME)
+    ns = pc.round(product, ndigits=0)
     sane = pc.less(pc.abs(ns), pa.scalar(decimal.Decimal(LATEST_NS)))
     return _numpy(pc.if_else(sane, ns, None).cast(pa.int64(), safe=False), NO_TIME)
 
