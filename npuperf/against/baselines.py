@@ -270,6 +270,7 @@ def reduced(result: Result) -> Result:
                 reason=device.cores.reason if at in with_steps else None,  # much alike on all devices
             ),
             vendor=[],
+            witnesses=[check for check in device.witnesses if check.told > check.found],
             phases=[],
             communication=device.communication if at in with_steps else None,
             blame=[],

@@ -15,6 +15,7 @@ _SEVERITIES: Final = ("low", "medium", "high")
 #: Names that are listed where another one was asked for.
 _LISTED: Final = 10
 _NO_TASK: Final = say("no device task in this data")
+_ROWS_MISSING: Final = say("rows are missing from the kernel table, or its times are rounded (see warnings)")
 _NO_DIGEST: Final = say("its steps were not summed: analyze it anew with this version")
 #: What of a window may be waiting for the host, and what of exposed communication neither is known to be.
 _NO_LAUNCH: Final = say("idle time without a recorded launch may be waiting for the host")
@@ -24,10 +25,13 @@ _IDLE: Final[tuple[Part, ...]] = ("host_wait", "launch_latency", "dependency", "
 _COMMUNICATION: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
 
 
+_Measure = Callable[[Result, str | None], Measured]
+
+
 def register_all() -> None:
     """Make the metrics of analyses known."""
     register(
-        Metric("step_time", "ns", Result, _step_time, parts=_ALL_PARTS),
+        Metric("step_time", "ns", Result, _of_whole_tables(_step_time), parts=_ALL_PARTS),
         Metric(
             "host_wait",
             "percent",
@@ -45,7 +49,7 @@ def register_all() -> None:
         _communication(
             "comm.wait", _share(lambda p: p.comm_wait_ns, lambda p: p.comm_unknown_ns, _NOT_APART), ("wait",)
         ),
-        Metric("op", "ns", Result, _operator_time, "required", parts=("compute",)),
+        Metric("op", "ns", Result, _of_whole_tables(_operator_time), "required", parts=("compute",)),
         Metric("occupancy.cube", "percent", Result, _occupancy(lambda d: d.cores.cube), worst="least"),
         Metric("occupancy.vector", "percent", Result, _occupancy(lambda d: d.cores.vector), worst="least"),
         *(Metric(f"count.{of.metric}", "count", Result, _counted(kind)) for kind, of in COUNTED.items()),
@@ -61,6 +65,16 @@ def register_all() -> None:
             expects=True,
         ),
     )
+
+
+def _of_whole_tables(measure: _Measure) -> _Measure:
+    """Measure nothing where a device lacks rows: what its tasks add up to is not what ran."""
+
+    def measured(result: Result, argument: str | None) -> Measured:
+        lacks = result.digest is not None and "rows" in result.digest.lacks
+        return Measured(reason=_ROWS_MISSING) if lacks else measure(result, argument)
+
+    return measured
 
 
 def _step_time(result: Result, _: str | None) -> Measured:
@@ -81,7 +95,6 @@ def _step_time(result: Result, _: str | None) -> Measured:
 
 #: Takes a share's part of a window, ns.
 _PartOf = Callable[[Partition], int]
-_Measure = Callable[[Result, str | None], Measured]
 
 
 def _share(part: _PartOf, doubtful: _PartOf = lambda whole: 0, why: Message | None = None) -> _Measure:
@@ -102,7 +115,7 @@ def _share(part: _PartOf, doubtful: _PartOf = lambda whole: 0, why: Message | No
             return Measured(reason=doubt, at_least=doubt is not None, series=found, most=most)
         return Measured(max(map(max, found)), doubt, at_least=doubt is not None, most=most)
 
-    return measure
+    return _of_whole_tables(measure)
 
 
 def _communication(name: str, all_of_it: _Measure, parts: tuple[Part, ...]) -> Metric:
@@ -126,7 +139,7 @@ def _communication(name: str, all_of_it: _Measure, parts: tuple[Part, ...]) -> M
             return Measured(share, _NOT_APART, at_least=True)
         return Measured(share)
 
-    return Metric(name, "percent", Result, measure, "optional", parts=parts)
+    return Metric(name, "percent", Result, _of_whole_tables(measure), "optional", parts=parts)
 
 
 def _none_of(what: Message, names: Iterable[str], asked: str) -> Message:
@@ -167,7 +180,7 @@ def _occupancy(side: Callable[[Device], object]) -> _Measure:
         why = next((d.cores.reason for d in result.devices if d.cores.reason is not None), None)
         return Measured(reason=why or say("no kernel that uses these cores has block counts"))
 
-    return measure
+    return _of_whole_tables(measure)
 
 
 def _counted(kind: CountKind, *, moved: bool = False) -> _Measure:
@@ -193,9 +206,18 @@ def _counted(kind: CountKind, *, moved: bool = False) -> _Measure:
         lost = sum(lost.rows for lost in result.input.lost)
         doubt = say_n("{n} row could not be used, so that there may be more",
                       "{n} rows could not be used, so that there may be more", lost) if lost else None  # fmt: skip
-        return Measured(reason=doubt, at_least=lost > 0, series=(tuple(map(float, sums)),))
+        unread = sum(map(_unread, result.devices)) if kind == "launch" else 0
+        if unread:  # too few to turn a verdict, but there are more
+            doubt = say_n("{n} kernel that another file counts is not in the table of kernels",
+                          "{n} kernels that other files count are not in the table of kernels", unread)  # fmt: skip
+        return Measured(reason=doubt, at_least=lost > 0 or unread > 0, series=(tuple(map(float, sums)),))
 
     return measure
+
+
+def _unread(device: Device) -> int:
+    """Return how many kernels of a device another file counts beyond those that were read."""
+    return max((w.told - w.found for w in device.witnesses if w.total == "kernels" and w.told > w.found), default=0)
 
 
 def _problems(result: Result, rule: str | None) -> Measured:

@@ -42,6 +42,7 @@ from npuperf.model.result import (
     SyncSite,
     TypeTime,
     Verdict,
+    WitnessCheck,
 )
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -146,6 +147,7 @@ def describe(
     request: Question,
     summary: RankSummary | None,
     super_kernel_checks: list[SuperKernelCheck],
+    witnesses: list[WitnessCheck],
     worked: Worked | None = None,
 ) -> Device:
     """Put together what is said of a device; ``worked``: of all its tasks."""
@@ -189,6 +191,7 @@ def describe(
         if request.step is None or judged.steps
         else [],
         phases=judged.phases,
+        witnesses=witnesses,
         blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
         dependencies=judged.dependencies,
         typical_step=typical_step(

@@ -76,7 +76,7 @@ def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thre
         sum((e.pace for e in examined), NO_PACE),
         thresholds,
         elasticity=_mean_elasticity(devices),
-        excerpt=any(e.excerpt for e in examined),
+        excerpt=_first_excerpt(examined),
         latency_known=all(d.clock.latency_reason is None for d in devices),
     )
     bounds = [d.verdict.bound for d in devices]
@@ -85,6 +85,16 @@ def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thre
                      counts=series(counts))  # fmt: skip
     reason = say("{everyone}: {reason}", everyone=everyone, reason=_with_waits(verdict, whole).reason)
     return structs.replace(verdict, reason=reason)
+
+
+def _first_excerpt(examined: Sequence[Examined]) -> Message | None:
+    """Say why a device lacks rows, if one does, and which."""
+    for e in examined:
+        if e.excerpt is not None:
+            alone = len(examined) == 1
+            who = say("rank {rank}, device {device}", rank=e.report.rank, device=e.report.device)
+            return e.excerpt if alone else say("{who}: {why}", who=who, why=e.excerpt)
+    return None
 
 
 def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:

@@ -27,6 +27,7 @@ from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
 from npuperf.device.whatif import Scene, is_all_communication, names_ranks, parse, pattern, predict, with_communication
+from npuperf.device.witness import check_totals, why_cut
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
 from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, WhatIf
@@ -48,7 +49,7 @@ class Examined(Struct, frozen=True):
     report: Device
     pace: Pace
     digest: DeviceDigest
-    excerpt: bool = False
+    excerpt: Message | None = None
     summary: RankSummary | None = None
     operators: dict[Key, OperatorSum] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
@@ -86,6 +87,10 @@ def examine(
     worked = Worked.of(profile.tasks)
     profile = profile.without_counters()  # of which nothing else is asked
     give_back()  # what reading needed; from here on what one part has freed the next one takes
+    totals = check_totals(profile, thresholds)
+    if cut := why_cut(totals):
+        log.warn(say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=cut))
+        profile = structs.replace(profile, excerpt=cut)
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
 
@@ -107,7 +112,7 @@ def examine(
         same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
         before = same[0].tasks if same else Tasks.empty()
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
-    report = describe(window, judged, request, summary, replaced, worked)
+    report = describe(window, judged, request, summary, replaced, totals, worked)
     waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
     view = DeviceView(**structs.asdict(window), paused=waited, report=report)
     of_window = profile if request.step is None else structs.replace(profile, tasks=window.tasks)

@@ -125,13 +125,13 @@ def give_verdict(
     thresholds: Thresholds,
     *,
     elasticity: Elasticity | None = None,
-    excerpt: bool = False,
+    excerpt: Message | None = None,
     what: Message = WINDOW,
     latency_known: bool = True,
 ) -> Verdict:
     """Give the verdict for one window: by elasticities where the replay gives them, else by who sets the pace.
 
-    ``excerpt``: rows are missing or rounded, so gaps say nothing; ``what``: how to call the window;
+    ``excerpt``: why gaps say nothing, as where rows are missing or rounded; ``what``: how to call the window;
     ``latency_known``: whether launch latency stands apart from waiting for the host.
     """
     if partition.span_ns <= 0:
@@ -143,9 +143,8 @@ def give_verdict(
     evidence["after_gap_share"] = pace.after_gap / pace.kernels if pace.kernels else None
     if not latency_known:
         evidence["launch_latency_share"] = None
-    if excerpt:
-        reason = say("the kernel table's gaps cannot be trusted (see warnings), so idle time is unknown")
-        return Verdict(bound="unknown", basis="inferred", reason=reason, evidence=evidence)
+    if excerpt is not None:
+        return Verdict(bound="unknown", basis="inferred", reason=excerpt, evidence=evidence)
     if elasticity is not None:
         bound, reason = _by_elasticity(partition, elasticity, thresholds, what, latency_known)
         return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=elasticity)

@@ -73,6 +73,15 @@ STEP_COLUMNS = (
 )
 STEP_REQUIRED = ("compute", "comm_exposed", "free")
 
+STATISTIC_COLUMNS = (
+    ColumnNames("device", Kind.INT, ("device id",)),
+    ColumnNames("type", Kind.TEXT, ("op type",)),
+    ColumnNames("core", Kind.TEXT, ("core type",)),
+    ColumnNames("count", Kind.INT, ("count",)),
+    ColumnNames("total", Kind.TIME, ("total time",)),
+)
+STATISTIC_REQUIRED = ("type", "count", "total")
+
 _UNIT = re.compile(r"\s*\((ns|us|ms|s)\)$")
 _PMU = re.compile(
     r"""^(aicore_time|aiv_time)$ |

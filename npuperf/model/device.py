@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from npuperf.base.messages import Message
 from npuperf.model.chip import Cores
 from npuperf.model.communication import OF_ALL, Communication
 from npuperf.model.host import HostOps
@@ -96,6 +97,29 @@ class VendorStep(Struct, frozen=True):
     comm: int | None = None
 
 
+class Told(Struct, frozen=True):
+    """What a second file tells of a device: how many things it has, and their time, ns.
+
+    ``source``: the file's name.
+    """
+
+    source: str
+    count: int
+    ns: int
+
+
+class SecondSources(Struct, frozen=True):
+    """What else tells how much a device did, beside the table or timeline that its tasks are read from.
+
+    ``kernels``: files that count kernels, with their durations added up; ``communication``: one that has the stay of
+    each operation, with the time in which one was under way; ``steps``: the file that ``vendor_steps`` are from.
+    """
+
+    kernels: tuple[Told, ...] = ()
+    communication: Told | None = None
+    steps: str | None = None
+
+
 #: What of a context is said as a whole, or not at all.
 _EITHER: Final = ("level", "cann", "torch", "torch_npu", "overhead", "stacks", "watches_gc", "command", "git_commit")
 
@@ -159,15 +183,16 @@ class ProcessProfile(Struct, frozen=True, kw_only=True):
 class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     """Everything read about one device of one rank.
 
-    ``excerpt``: rows are missing from the kernel table, so its gaps are not idle time. ``frequency_mhz``: the clock of
-    its AI Cores while it ran tasks, least and most, None where it is not recorded.
+    ``excerpt``: why the gaps between its tasks are not idle time, as where rows are missing; None: no reason to think
+    so. ``frequency_mhz``: the clock of its AI Cores while it ran tasks, least and most, None where it is not recorded.
     """
 
     device: int
     cores: Cores
     tasks: Tasks
     vendor_steps: tuple[VendorStep, ...] = ()
-    excerpt: bool = False
+    excerpt: Message | None = None
+    second: SecondSources = field(default_factory=SecondSources)
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
 

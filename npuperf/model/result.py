@@ -543,6 +543,28 @@ class VendorCheck(Model, frozen=True, kw_only=True):
     why: Message
 
 
+#: Totals that several files of a recording give: time in kernels during the steps, durations of kernels added up, their
+#: number, time in communication, steps of the host.
+Total = Literal["compute", "kernel_time", "kernels", "communication", "steps"]
+
+
+class WitnessCheck(Model, frozen=True, kw_only=True):
+    """A total that another file of the recording tells (``source``), beside what the tasks that were read come to.
+
+    ``told`` and ``found``: ns, or a count where ``unit`` says so. ``missing_share``: which part of what was told is not
+    there; ``holds``: no more than is tolerated, so that the device may be judged.
+    """
+
+    total: Total
+    source: str
+    unit: Literal["ns", "count"]
+    told: int
+    found: int
+    missing_share: float
+    holds: bool
+    figures: Message
+
+
 class JudgedSteps(Model, frozen=True, kw_only=True):
     """The whole steps of a device: the window that its verdict, phases, blame, findings and what-ifs are about.
 
@@ -570,6 +592,8 @@ class RecordedVariable(Model, frozen=True, kw_only=True):
 class Device(Model, frozen=True, kw_only=True):
     """One device of one rank. ``partition`` is of its whole span; ``judged`` is null where no step is recorded.
 
+    ``witnesses``: totals that other files of the recording give. Where one does not hold, rows are missing.
+
     ``recording_overhead``: how many times longer a recorded step took than others of the run, null where that was not
     measured.
     """
@@ -590,6 +614,7 @@ class Device(Model, frozen=True, kw_only=True):
     cores: CoreUse
     vendor: list[VendorCheck]
     phases: list[Phase]
+    witnesses: list[WitnessCheck] = []
     blame: list[Blame] = []
     dependencies: list[Dependency] = []
     typical_step: TypicalStep | None = None

@@ -25,6 +25,7 @@ class Thresholds(Struct, frozen=True):
     pmu_busy_share: float
     conflict_share: float
     vendor_tolerance: float
+    witness_share: float
     small_kernel_ns: int
     small_kernel_share: float
     layout_share: float

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_MS, NS_PER_US
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, VendorTimes
+from npuperf.model.device import Told
 from npuperf.model.groups import alike, distinct, first_rows
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 from npuperf.readers.comm_files import least_ranks, read_communication_json, read_matrix, world_links
@@ -301,6 +303,17 @@ class CommunicationFiles(Struct):
                 self.take(read_communication_db(db))
                 log.use(source.db)
         self.book.take(read_groups(source.groups, log))
+
+    def told(self, source: Source) -> Told | None:
+        """Return how many operations the exporter summed, and the time in which one of them was under way."""
+        operations = next((part.operations for part in self.sums if len(part.operations)), None)
+        if operations is None:
+            return None
+        timed = operations.start > 0
+        under_way = Intervals.union(operations.start[timed], operations.end[timed]).total()
+        file = source.communication if source.communication and self.sums[0].operations is operations else None
+        name = (file or source.analysis_db or source.communication or source.root).name
+        return Told(name, int(np.count_nonzero(timed)), under_way)
 
     def of_device(
         self, number: int | None, rank: int | None, tasks: Tasks, timeline: TraceTimeline, *, alone: bool

@@ -18,11 +18,19 @@ from npuperf.base.messages import Message, say
 from npuperf.base.notes import part_of, read_note
 from npuperf.base.units import NS_PER_S, NS_PER_US
 from npuperf.model.chip import Cores
-from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, ColumnNames, Kind
-from npuperf.model.device import Context, Environment, VendorStep
+from npuperf.model.columns import (
+    STATISTIC_COLUMNS,
+    STATISTIC_REQUIRED,
+    STEP_COLUMNS,
+    STEP_REQUIRED,
+    ColumnNames,
+    Kind,
+)
+from npuperf.model.device import Context, Environment, Told, VendorStep
+from npuperf.model.groups import distinct
 from npuperf.model.labels import Labels
 from npuperf.model.result import HostSum, Suggestion
-from npuperf.model.tasks import NO_TIME
+from npuperf.model.tasks import NO_TIME, Work, work_of_rows
 from npuperf.readers.comm_groups import GroupBook, book_of
 from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
@@ -168,6 +176,26 @@ def read_context(
 def read_vendor_steps(path: Path, log: ReadLog) -> list[VendorStep]:
     """Read step_trace_time.csv (µs, no unit in its header): the exporter's own split of each step."""
     return _vendor_steps(_step_table(path, log))
+
+
+def read_statistic(path: Path, log: ReadLog) -> list[tuple[int | None, Told]]:
+    """Read op_statistic.csv: how many kernels ran on each device (None: the file names none), and their time, µs there.
+
+    Communication, which is no kernel, is left out. Raises InputError where it is no such table.
+    """
+    table = read_table(path, STATISTIC_COLUMNS, STATISTIC_REQUIRED, log)
+    count, total, device = table.ints["count"], table.times["total"], table.ints["device"]
+    sound = (count > 0) & (count <= _SUMMARIES_MOST) & (total >= 0) & (total <= _LONGEST_PART)
+    if not sound.all():
+        rows = np.flatnonzero(~sound) + 2
+        log.lose(path, len(rows), say("operators without a time or count that can be; first in row {row}",
+                                      row=int(rows[0])))  # fmt: skip
+    sound &= work_of_rows(table.texts["core"], table.texts["type"]) == Work.COMPUTE
+    return [
+        (number if number >= 0 else None, Told(path.name, int(count[mine].sum()), int(total[mine].sum())))
+        for number in distinct(device[sound]).tolist()
+        for mine in [sound & (device == number)]
+    ]
 
 
 def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ _PROF: Final = re.compile(r"^PROF_\w+$")
 _DEVICE: Final = re.compile(r"^device_(\d{1,9})$")
 _COLLECTION: Final = re.compile("|".join(kind.pattern for kind in (_ASCEND, _PROF, _DEVICE)))
 _OP_SUMMARY: Final = re.compile(r"^op_summary.*\.csv$")
+_OP_STATISTIC: Final = re.compile(r"^op_statistic[\d_]*\.csv$")
 _NUMBERED: Final = re.compile(r"^op_summary(_slice)?[\d_]+\.csv$")
 _TIMELINE: Final = re.compile(r"^(trace_view|msprof(_slice)?_\d[\d_]*)\.json$")
 _TORCH_DB: Final = re.compile(r"^ascend_pytorch_profiler(?:_(\d{1,9}))?\.db$")
@@ -60,8 +61,8 @@ _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv
 class Source(Struct, frozen=True):
     """The files of one collection. Paths that are empty or None were not found.
 
-    ``summaries``: what the exporter itself summed and suggested. ``groups``: what tells process groups apart, also of
-    the whole run.
+    ``summaries``: what the exporter itself summed and suggested; ``statistics``: its counts of kernels. ``groups``:
+    what tells process groups apart, also of the whole run.
     """
 
     root: Path
@@ -74,6 +75,7 @@ class Source(Struct, frozen=True):
     communication: Path | None = None
     matrix: Path | None = None
     summaries: tuple[Path, ...] = ()
+    statistics: tuple[Path, ...] = ()
     groups: tuple[Path, ...] = ()
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
@@ -97,7 +99,7 @@ class _Group(Struct):
 
 
 def _is_data(name: str) -> bool:
-    patterns = (_OP_SUMMARY, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    patterns = (_OP_SUMMARY, _OP_STATISTIC, _TIMELINE, _TORCH_DB, _MSPROF_DB)
     return name in _FIXED or is_export(name) or any(p.match(name) for p in patterns)
 
 
@@ -256,6 +258,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
             matrix=_first(files, "communication_matrix.json"),
             steps=_first(files, "step_trace_time.csv"),
             summaries=tuple(summaries),
+            statistics=_statistics(files, details[:1] or stamped),
             notes=tuple(notes + more + newer),
         )
         sources = [whole]
@@ -266,6 +269,17 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     known = {f for s in sources for f in s.data_files()}
     kineto = _file_sources([f for f in files if f not in known and not _is_data(f.name)], told)
     return sources + clusters + kineto
+
+
+def _statistics(files: list[Path], kernels: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the counts of kernels of the same export: of a model's iteration those of that iteration alone."""
+    newest, _ = _newest([f for f in files if _OP_STATISTIC.match(f.name)])
+    exports = {_SLICE.sub("", f.name).removeprefix("op_summary") for f in kernels}
+    return tuple(
+        f
+        for f in newest
+        if f.name == "op_statistic.csv" or _STAMP.search(f.name) or f.name.removeprefix("op_statistic") in exports
+    )
 
 
 def _file_sources(files: Iterable[Path], told: list[Message]) -> list[Source]:

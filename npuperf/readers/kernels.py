@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
-from npuperf.base.messages import chain, ns, say, say_n
+from npuperf.base.messages import Message, chain, ns, say, say_n
 from npuperf.base.units import NS_PER_MS, NS_PER_S, NS_PER_US
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
+from npuperf.model.device import Told
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import I64, OPERAND_COLUMNS, operand_labels
 from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
@@ -24,21 +25,26 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.table import RowTable, read_table
 from npuperf.readers.timeline import TraceTimeline, assign_steps
 
+_DOUBTED: Final = say("the kernel table's gaps cannot be trusted (see warnings), so idle time is unknown")
 #: Tables with fewer rows than one in so many that stand there twice are taken as they are.
 _REPEATED: Final = 10
 
 
 class Kernels(Struct, frozen=True):
-    """Tasks per device (None: the file names none), and the devices whose tables turned out to lack rows."""
+    """Tasks per device (None: the file names none), and the devices whose tables turned out to lack rows, with why.
+
+    ``timeline``: kernels that the timeline has of a device whose table is read, too.
+    """
 
     devices: dict[int | None, Tasks] = field(default_factory=dict)
-    excerpts: frozenset[int | None] = frozenset()
+    excerpts: dict[int | None, Message] = field(default_factory=dict)
+    timeline: dict[int | None, Told] = field(default_factory=dict)
 
 
 def read_kernels(source: Source, log: ReadLog) -> Kernels:
     """Read the kernel tables, as narrow columns; raises InputError when there are some, without a usable row."""
     parts: dict[int | None, list[Tasks]] = {}
-    excerpts = set()
+    excerpts: dict[int | None, Message] = {}
     for path in source.kernels:
         with log.losing_tasks():
             table = read_table(path, KERNEL_COLUMNS, KERNEL_REQUIRED, log, pmu=True)
@@ -58,7 +64,7 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
                 doubt = say("gaps between rows are longer than their own Wait Time: rows are missing (a filtered or "
                             "cut file), so idle time is unknown; use the file as it was exported")  # fmt: skip
             if doubt:
-                excerpts.add(key)
+                excerpts[key] = _DOUBTED
                 log.warn(say("{path}: {doubt}", path=str(path), doubt=doubt))
     if source.kernels and not parts:
         raise InputError(
@@ -69,7 +75,7 @@ def read_kernels(source: Source, log: ReadLog) -> Kernels:
             hint=say("record at least one step that runs on the NPU, and export again"),
         )
     devices = {number: _once(Tasks.concat(p), source, log).narrowed() for number, p in parts.items()}
-    return Kernels(devices, frozenset(excerpts))
+    return Kernels(devices, excerpts)
 
 
 def _once(tasks: Tasks, source: Source, log: ReadLog) -> Tasks:
@@ -150,17 +156,17 @@ def _rows_missing(tasks: Tasks, wait: I64) -> bool:
     return int(false.sum()) >= 4 and int(false.sum()) * 2 > int(judged.sum())
 
 
-def merge(
-    kernels: dict[int | None, Tasks], timeline: TraceTimeline | None, source: Source, log: ReadLog
-) -> dict[int | None, Tasks]:
+def merge(table: Kernels, timeline: TraceTimeline | None, source: Source, log: ReadLog) -> Kernels:
     """Return the tasks of each device, from both where both know it."""
+    kernels = table.devices
     if timeline is None:
-        return kernels
+        return table
     if not kernels:
-        return dict(timeline.devices)
+        return Kernels(dict(timeline.devices))
     root = str(source.root)
     lost = any(loss.file in {str(p) for p in source.kernels} for loss in log.lost)
     merged: dict[int | None, Tasks] = {}
+    witnessed: dict[int | None, Told] = {}
     used = set()
     for number, rows in kernels.items():
         name = number
@@ -174,16 +180,30 @@ def merge(
             )
             merged[number] = rows
         else:
-            merged[number if number is not None else name] = _merge(rows, seen, timeline, lost, source, log)
+            key = number if number is not None else name
+            merged[key], same_run = _merge(rows, seen, timeline, lost, source, log)
+            if same_run:
+                compute = seen.work == Work.COMPUTE
+                witnessed[key] = Told(_file_of(source), int(np.count_nonzero(compute)), int(seen.dur[compute].sum()))
     for number in timeline.devices.keys() - used:
         log.warn(say("{path}: device {device} is only in the timeline; Block Dim and counters are unknown for it",
                      path=root, device=number))  # fmt: skip
         merged.setdefault(number, timeline.devices[number])
-    return merged
+    return Kernels(merged, table.excerpts, witnessed)
 
 
-def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source: Source, log: ReadLog) -> Tasks:
-    """Give the rows of a kernel table their launches, and add the tasks that only the timeline has."""
+def _file_of(source: Source) -> str:
+    """Name the timeline of a source that has one."""
+    return source.timeline[0].name if source.timeline else source.db.name if source.db else ""
+
+
+def _merge(
+    rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source: Source, log: ReadLog
+) -> tuple[Tasks, bool]:
+    """Give the rows of a kernel table their launches, and add the tasks that only the timeline has.
+
+    Also tell whether both are of the same run, as far as anybody can see.
+    """
     place = _places(rows, seen)
     compute = rows.work == Work.COMPUTE
     matched = int(np.count_nonzero(place[compute] >= 0))
@@ -194,7 +214,7 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
                        "{path}: only {matched} of {n} kernels of {file} are in the timeline, so launches are "
 "unknown: the two files may not be from the same run, or one of them is cut short",
                        total, path=str(source.root), matched=matched, file=source.kernels[0].name))  # fmt: skip
-        return rows
+        return rows, False
     if matched < total:
         log.warn(say_n("{path}: {n} of {total} kernels is not in the timeline; its launch is unknown",
                        "{path}: {n} of {total} kernels are not in the timeline; their launches are unknown",
@@ -230,7 +250,7 @@ def _merge(rows: Tasks, seen: Tasks, timeline: TraceTimeline, lost: bool, source
 "in the step of the kernel before it, which may be the wrong step",
                        int(np.count_nonzero(unlisted)), path=str(source.root)))  # fmt: skip
     both = Tasks.concat([rows, _with_steps(seen.filter(extra), rows, timeline)])
-    return both.with_columns(core=both.core.compact())
+    return both.with_columns(core=both.core.compact()), True
 
 
 def _with_steps(extra: Tasks, rows: Tasks, timeline: TraceTimeline) -> Tasks:

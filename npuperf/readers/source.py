@@ -19,7 +19,15 @@ from msgspec.structs import replace
 from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.model.chip import Cores, cores_of_soc
-from npuperf.model.device import Context, DeviceProfile, HostProfile, TorchOperators, VendorStep
+from npuperf.model.device import (
+    Context,
+    DeviceProfile,
+    HostProfile,
+    SecondSources,
+    Told,
+    TorchOperators,
+    VendorStep,
+)
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import Tasks
 from npuperf.readers.cells import nanoseconds
@@ -31,6 +39,7 @@ from npuperf.readers.context import (
     read_cores,
     read_exports,
     read_machine,
+    read_statistic,
     read_vendor_steps,
 )
 from npuperf.readers.find import Source
@@ -162,6 +171,8 @@ class _Found(Struct):
     kernels: Kernels = field(default_factory=Kernels)
     timeline: TraceTimeline | None = None
     vendor: list[VendorStep] = field(default_factory=list)
+    vendor_file: str | None = None
+    statistics: list[tuple[int | None, Told]] = field(default_factory=list)
     context: Context = field(default_factory=Context)
     machine: RecordedMachine = field(default_factory=RecordedMachine)
     cores: dict[int, Cores] = field(default_factory=dict)
@@ -210,16 +221,21 @@ class _Found(Struct):
         self.communication.read(source, log, self.attempt)
         if source.steps:
             with self.attempt():
-                self.vendor = read_vendor_steps(source.steps, log)
+                self.vendor, self.vendor_file = read_vendor_steps(source.steps, log), source.steps.name
                 log.use(source.steps)
         if source.analysis_db and not (self.vendor and self.communication.whole):
             from npuperf.readers.db import read_analysis_db
 
             with self.attempt():
                 steps, sums = read_analysis_db(source.analysis_db, log, communication=not self.communication.whole)
-                self.vendor = self.vendor or steps
+                if not self.vendor:
+                    self.vendor, self.vendor_file = steps, source.analysis_db.name
                 self.communication.sums.append(sums)
                 log.use(source.analysis_db)
+        for path in source.statistics:
+            with self.attempt():
+                self.statistics += read_statistic(path, log)
+                log.use(path)
         read_exports(source.summaries, log)
         self.context = replace(context, exported=log.exported)
 
@@ -228,6 +244,16 @@ class _Found(Struct):
         recorded = (self.ranks.get(device) if device is not None else None, self.rank, self.source.rank)
         late = (self.timeline.rank if self.timeline else None, self.communication.book.rank)
         return next((r for r in (*recorded, *late) if r is not None), None)
+
+    def second(self, number: int | None, *, alone: bool) -> SecondSources:
+        """Put together which other files tell how much a device did; what names no device is an only one's."""
+        sums = [told for device, told in self.statistics if device == number or (alone and None in (device, number))]
+        seen = self.kernels.timeline.get(number)
+        return SecondSources(
+            kernels=(*sums, *([seen] if seen else [])),
+            communication=self.communication.told(self.source) if alone else None,
+            steps=self.vendor_file if alone or any(v.device == number for v in self.vendor) else None,
+        )
 
     def profile(self, number: int | None, tasks: Tasks, *, alone: bool) -> DeviceProfile:
         """Put together what is known of one device; ``number`` None: the files do not name it."""
@@ -250,7 +276,8 @@ class _Found(Struct):
             host_steps=timeline.host_steps,
             vendor_steps=tuple(v for v in self.vendor if v.device in (None, -1, device) or number is None),
             context=self.context,
-            excerpt=number in self.kernels.excerpts,
+            excerpt=self.kernels.excerpts.get(number),
+            second=self.second(number, alone=alone),
             kineto=timeline.kineto,
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
             frequency_mhz=clock.during(tasks) if clock else None,
@@ -335,7 +362,8 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         (not source.infos and not source.manifest, NO_CORES),
     )
     log.missing += [missing for lacking, missing in lacks if lacking and not (timeline and timeline.kineto)]
-    devices = merge(kernels, timeline, source, log)
+    found.kernels = merge(found.kernels, timeline, source, log)
+    devices = found.kernels.devices
     if not devices and recorded:
         devices = {step.device: Tasks.empty() for step in found.vendor} or {None: Tasks.empty()}
     found.cores = read_cores(source.infos, log)

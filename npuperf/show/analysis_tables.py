@@ -298,6 +298,17 @@ TABLES: Final = (
         Column("free_diff_ns", say("idle and other"), "us"),
         Column("why", say("why"), "message"),
     ), topic="exporter"),
+    Table("witnesses", say("totals that other files tell, too"), each("devices", "witnesses"), (
+        *_WHO,
+        Column("total", say("total"), "word", weight=0),
+        Column("source", say("file"), weight=0),
+        Column("unit", say("unit"), "word"),
+        Column("told", say("told"), "plain"),
+        Column("found", say("read"), "plain"),
+        Column("missing_share", say("% missing"), "share", weight=0),
+        Column("holds", say("holds"), "word"),
+        Column("figures", say("figures"), "message", weight=2),
+    ), topic="exporter"),
     Table("gates", say("gates"), lambda result: ((g, over) for g in result.gates for over in g.over or (None,)), (
         Column("expr", say("gate"), weight=0),
         Column("status", say("status"), "word", weight=0),

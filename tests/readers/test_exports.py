@@ -23,7 +23,7 @@ REAL = Path(__file__).parents[3] / "shared" / "data" / "msinsight"
 TEXTS = [SAMPLES / "transformer_ascend_pt", *(REAL / f"text/level1/rank{r}_ascend_pt" for r in (0, 1))]
 DATABASES = [REAL / f"db/level1/rank{r}_ascend_pt" for r in (0, 1)]
 #: What differs because the files do, or because it numbers what stands beside it.
-OF_FILES = {"input", "source", "messages", "tool", "host_sums", "suggestions"}
+OF_FILES = {"input", "source", "messages", "tool", "host_sums", "suggestions", "witnesses"}
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""Totals that second files give, held against what the tasks add up to: whether a table is whole.
+
+A table that was cut says nothing of what it lacks: a device seems to idle, and a step to be short. Exporters write the
+same time more than once, and each of these figures is a witness. ``WITNESSES`` is all of them, what each tells, of
+which window, and how tasks are counted as it counts them. Only less than a witness tells is a sign of damage: witnesses
+are of the recorded steps, tasks of everything that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.base.messages import Message, ns, number, say, share
+from npuperf.base.units import NS_PER_US
+from npuperf.model.device import DeviceProfile
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import Mask
+from npuperf.model.result import Total, WitnessCheck
+from npuperf.model.tasks import Work
+from npuperf.model.thresholds import Thresholds
+
+#: A file, what it tells (ns, or a count), and what the tasks that were read come to.
+_Figures = Iterator[tuple[str, int, int]]
+
+
+class Witness(Struct, frozen=True):
+    """A total, ``what`` of which window it is, and the figures of every file that gives it."""
+
+    total: Total
+    what: Message
+    figures: Callable[[DeviceProfile], _Figures]
+
+
+def _under_way(profile: DeviceProfile, chosen: Mask) -> int:
+    """Return the time in which one of the chosen tasks ran, ns: overlapping ones count once, as in an exporter's."""
+    return Intervals.union(profile.tasks.start[chosen], profile.tasks.end[chosen]).total()
+
+
+def _in_steps(profile: DeviceProfile) -> Mask:
+    """Tell the tasks of the steps that the exporter split, and those between: of the whole recording without any.
+
+    Which step a task at a border is of, exporters tell by its start and we by its launch, so that all are taken from
+    the first step's begin to the last one's end.
+    """
+    numbers = [v.step for v in profile.vendor_steps if v.step is not None]
+    tasks, ranges = profile.tasks, profile.host_steps
+    mine, asked = np.isin(tasks.step, numbers), np.isin(ranges.number, numbers)
+    if not numbers or not (mine.any() or asked.any()):
+        return np.ones(len(tasks), np.bool_)
+    begin = np.concatenate([tasks.start[mine], ranges.start[asked]]).min()
+    end = np.concatenate([tasks.end[mine], ranges.end[asked]]).max()
+    inside: Mask = (tasks.start >= begin) & (tasks.start < end)
+    return inside
+
+
+def _compute(profile: DeviceProfile) -> _Figures:
+    if profile.second.steps is not None:
+        found = _under_way(profile, _in_steps(profile) & (profile.tasks.work == Work.COMPUTE))
+        yield profile.second.steps, sum(v.compute for v in profile.vendor_steps), found
+
+
+def _communication(profile: DeviceProfile) -> _Figures:
+    second, mine = profile.second, profile.tasks.work == Work.COMMUNICATION
+    known = [v.comm for v in profile.vendor_steps if v.comm is not None]
+    if second.steps is not None and known and len(known) == len(profile.vendor_steps):
+        yield second.steps, sum(known), _under_way(profile, _in_steps(profile) & mine)
+    if second.communication is not None:
+        yield second.communication.source, second.communication.ns, _under_way(profile, mine)
+
+
+def _kernel_time(profile: DeviceProfile) -> _Figures:
+    found = int(profile.tasks.dur[profile.tasks.work == Work.COMPUTE].sum())
+    yield from ((told.source, told.ns, found) for told in profile.second.kernels)
+
+
+def _kernels(profile: DeviceProfile) -> _Figures:
+    found = int(np.count_nonzero(profile.tasks.work == Work.COMPUTE))
+    yield from ((told.source, told.count, found) for told in profile.second.kernels)
+
+
+#: A step of which the host ran as much as half of what it ran in the others is one that gave the device work.
+_HALF: Final = 0.5
+
+
+def _steps(profile: DeviceProfile) -> _Figures:
+    """Compare the steps in which the host ran torch operators with those of which a device task is there."""
+    ranges, tasks = profile.host_steps, profile.tasks
+    before = np.searchsorted(tasks.start, np.concatenate([ranges.start, ranges.end]))
+    there = np.isin(ranges.number, tasks.step) | (before[len(ranges) :] > before[: len(ranges)])
+    if not there.any():
+        return
+    busy = there
+    if not there.all():  # else what the host ran need not be put in order
+        ran = np.searchsorted(np.sort(profile.host.ops.start), np.concatenate([ranges.start, ranges.end]))
+        ran = ran[len(ranges) :] - ran[: len(ranges)]
+        busy = there | (ran >= _HALF * max(float(np.median(ran[there])), 1.0))
+    yield "ProfilerStep# ranges", int(np.count_nonzero(busy)), int(np.count_nonzero(there))
+
+
+WITNESSES: Final[tuple[Witness, ...]] = (
+    Witness("compute", say("time in kernels during the steps"), _compute),
+    Witness("kernel_time", say("durations of kernels added up"), _kernel_time),
+    Witness("kernels", say("kernels"), _kernels),
+    Witness("communication", say("time in communication"), _communication),
+    Witness("steps", say("steps of the host"), _steps),
+)
+#: Totals that are counts; the others are times, ns.
+_COUNTS: Final = frozenset({"kernels", "steps"})
+_WHAT: Final = {witness.total: witness.what for witness in WITNESSES}
+
+
+def check_totals(profile: DeviceProfile, thresholds: Thresholds) -> list[WitnessCheck]:
+    """Hold the tasks of a device against every total that another file of the recording gives."""
+    return [
+        _check(witness.total, source, told, found, thresholds)
+        for witness in WITNESSES
+        for source, told, found in witness.figures(profile)
+        if told > 0
+    ]
+
+
+def _check(total: Total, source: str, told: int, found: int, thresholds: Thresholds) -> WitnessCheck:
+    counted, missing = total in _COUNTS, max(told - found, 0)
+    if not counted and missing <= NS_PER_US:  # files round to µs, or parts of them
+        missing = 0
+    read, elsewhere = (number(n) if counted else ns(n) for n in (found, told))
+    figures = say("{what}: {read} here, {told} in {source}",
+                  what=_WHAT[total], read=read, told=elsewhere, source=source)  # fmt: skip
+    if missing:
+        figures = say("{figures} ({share} missing)", figures=figures, share=share(missing / told))
+    return WitnessCheck(
+        total=total,
+        source=source,
+        unit="count" if counted else "ns",
+        told=told,
+        found=found,
+        missing_share=missing / told,
+        holds=missing <= thresholds.witness_share * told,
+        figures=figures,
+    )
+
+
+def why_cut(checks: list[WitnessCheck]) -> Message | None:
+    """Say of the total that lacks most that rows are missing; None where all are there."""
+    worst = max(checks, key=lambda check: check.missing_share, default=None)
+    if worst is None or all(check.holds for check in checks):
+        return None
+    return say("rows are missing: {figures}; use the files as they were exported", figures=worst.figures)
