@@ -94,7 +94,7 @@ def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names:
 
 def without_alone(findings: Sequence[Finding], report: Device, study: JobStudy | None) -> list[Finding]:
     """Drop what a rank of a job answered by itself to questions that the job has answered."""
-    if study is None or (report.source, report.device) not in study.places:
+    if study is None or (report.source, report.device, report.rank) not in study.places:
         return [*findings]
     answered = {r.name for r in RULES if r.on_job}
     return [f for f in findings if f.rule not in answered]

@@ -9,6 +9,7 @@ from msgspec import Struct, field, structs
 
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
+from npuperf.analyze.summed import in_one_state, together
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.device.partition import add
 from npuperf.device.verdict import NO_PACE, give_verdict
@@ -47,6 +48,9 @@ def each_for_itself(
     no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")
     asked = [] if different_runs else [unanswered(e, no_job) for e in request.what_if if names_ranks(e)]
     devices, none = [e.report for e in examined], None
+    sums = [e.sums for e in examined if e.sums is not None]
+    if len(sums) == len(devices) > 1 and not different_runs:
+        devices = in_one_state(devices, sums, thresholds)
     if not devices:
         none = say("no device tasks: the data has host events only, as from a run on the CPU alone")
     elif different_runs and len(devices) > 1:
@@ -57,7 +61,7 @@ def each_for_itself(
     if none is not None:
         verdict = Verdict(bound="unknown", basis="measured", reason=none)
     elif len(devices) == 1:
-        verdict = _with_waits(devices[0].verdict, devices[0].window)
+        verdict = _with_waits(devices[0].verdict, devices[0].window, alone=True)
     else:
         verdict = verdict_of_sum(examined, devices, thresholds)
     return AllDevices(
@@ -83,7 +87,11 @@ def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thre
     counts = (say("{count} {bound}", count=bounds.count(b), bound=_BOUND[b]) for b in dict.fromkeys(bounds))
     everyone = say_n("over {n} device ({counts})", "over all {n} devices ({counts})", len(devices),
                      counts=series(counts))  # fmt: skip
-    reason = say("{everyone}: {reason}", everyone=everyone, reason=_with_waits(verdict, whole).reason)
+    sums = [e.sums for e in examined if e.sums is not None]
+    more = together([d.rank for d in devices], sums) if len(sums) == len(devices) > 1 else None
+    if more is None:
+        verdict = _with_waits(verdict, whole, alone=len(devices) == 1)
+    reason = say("{everyone}: {reason}", everyone=everyone, reason=chain(verdict.reason, more))
     return structs.replace(verdict, reason=reason)
 
 
@@ -97,11 +105,14 @@ def _first_excerpt(examined: Sequence[Examined]) -> Message | None:
     return None
 
 
-def _with_waits(verdict: Verdict, whole: Partition) -> Verdict:
-    """Say of ranks that were not matched with others what their communication may be."""
+def _with_waits(verdict: Verdict, whole: Partition, *, alone: bool) -> Verdict:
+    """Say of ranks that were not matched with others what their communication may be; ``alone``: there is only one."""
     if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
         return verdict
     waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
+    if not alone:
+        waits = say("this holds waiting for other ranks, which cannot be told from transfer: no operation of one of "
+                    "these ranks is known to be another's, too")  # fmt: skip
     return structs.replace(verdict, reason=chain(verdict.reason, waits))
 
 

@@ -12,6 +12,7 @@ from npuperf.advise.launches import NO_LAUNCHING, NO_WAIT, may_capture, without_
 from npuperf.analyze.describe import describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import Question
+from npuperf.analyze.summed import RankSums
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
@@ -44,12 +45,13 @@ class Earlier(Struct, frozen=True):
 
 
 class Examined(Struct, frozen=True):
-    """What one device adds to the result."""
+    """What one device adds to the result; ``sums``: the exporter's, where there are no kernels."""
 
     report: Device
     pace: Pace
     digest: DeviceDigest
     excerpt: Message | None = None
+    sums: RankSums | None = None
     summary: RankSummary | None = None
     operators: dict[Key, OperatorSum] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
@@ -164,7 +166,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
-    summary = summarise_without_kernels(profile, request.step)
+    summary, bubbles = summarise_without_kernels(profile, request.step), [v.bubble for v in chosen]
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -183,12 +185,15 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         vendor=[],
         phases=[],
         communication=None if summary is None else bounds_alone(summary, whole.comm_exposed_ns),
+        stage=profile.stage,
+        bubble_ns=None if None in bubbles else sum(b for b in bubbles if b is not None),
     )
     reason = say("there are no kernels in the data, only the exporter's own breakdown")
     return Examined(
         report=report,
         pace=NO_PACE,
         digest=digest_vendor(report),
+        sums=RankSums.of(chosen, profile.stage),
         summary=summary,
         what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
     )

@@ -34,7 +34,7 @@ def waited(study: JobStudy, device: Device) -> int:
 
 def place_of(study: JobStudy, device: Device) -> int:
     """Return where a device stands among the ranks of the job; negative: it is none of them."""
-    return study.places.get((device.source, device.device), -1)
+    return study.places.get((device.source, device.device, device.rank), -1)
 
 
 # -- Exposed communication of one rank within a job, by kind of group: on its way, waiting for others, unknown.

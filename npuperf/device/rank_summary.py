@@ -72,6 +72,8 @@ class RankSummary(Struct, frozen=True):
     ``step_start``/``step_end``: the steps that ``step_number`` names.
     ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
     the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
+    ``stage``: of a pipeline, where a file names it. ``recorded_rank``: None where no file names one, so that ``rank``
+    is a device's number.
     """
 
     rank: int
@@ -107,11 +109,18 @@ class RankSummary(Struct, frozen=True):
     exposed_known: bool = True
     span_ns: int | None = None
     vendor_bubble_ns: int | None = None
+    stage: int | None = None
+    recorded_rank: int | None = None
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
     slowed: tuple[Slowed, ...] = ()
     where: str | None = None
     kineto: bool = False
+
+    @property
+    def place(self) -> tuple[str, int, int | None]:
+        """What tells its device from others: the folder, its number there, and its rank where a file names it."""
+        return self.source, self.device, self.recorded_rank
 
 
 # -- Experts: grouped matmuls whose ranks have different loads, so that all wait for the fullest one.
@@ -231,6 +240,7 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
         exposed_known=bool(steps) and sum(v.comm_exposed for v in steps) >= (1 - _HIDDEN) * busy.total(),
         span_ns=sum(v.span for v in steps) if steps else None,
         vendor_bubble_ns=_bubble(steps),
+        stage=profile.stage,
     )
     return _spread(summary, summary.to_block.length, summary.to_start.length, summary.tail.length)
 
@@ -385,6 +395,7 @@ def _summary(
 
     return RankSummary(
         rank=profile.rank if profile.rank is not None else -1,
+        recorded_rank=profile.rank,
         device=profile.device,
         source=profile.source,
         host=profile.communication.host,

@@ -197,12 +197,12 @@ _COLLECTIVES: Final = 200
 
 def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresholds) -> Cluster:
     """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
-    reports = {(d.source, d.device): d for d in devices}
+    reports = {(d.source, d.device, d.rank): d for d in devices}
     stages = _stages(study)
     return Cluster(
         step_ns=round(study.length / study.step_count),
         steps=study.step_count,
-        ranks=[_describe_rank(study, i, reports.get((r.source, r.device))) for i, r in enumerate(study.ranks)],
+        ranks=[_describe_rank(study, i, reports.get(r.place)) for i, r in enumerate(study.ranks)],
         groups=_groups(study),
         stages=stages,
         links=list(study.links),

@@ -46,12 +46,12 @@ class World(Struct, frozen=True):
 class JobStudy(Struct, frozen=True):
     """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
 
-    ``places``: where each device stands in the list of ranks, by its folder and number; ``waited``: all that each rank
-    waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host.
+    ``places``: where each device stands in the list of ranks, by its folder, number and rank; ``waited``: all that each
+    rank waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host.
     """
 
     ranks: tuple[RankSummary, ...]
-    places: dict[tuple[str, int], int]
+    places: dict[tuple[str, int, int | None], int]
     matched: Matched
     clocks: Clocks
     waits: JobWaits
@@ -132,7 +132,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
     elasticity, other = _elasticity(job, length) if usable else (None, 0.0)
     return JobStudy(
         ranks=tuple(ranks),
-        places={(r.source, r.device): i for i, r in enumerate(ranks)},
+        places={rank.place: i for i, rank in enumerate(ranks)},
         matched=matched,
         clocks=clocks,
         waits=waits,
@@ -169,10 +169,16 @@ def _in_step(ranks: list[RankSummary]) -> list[RankSummary]:
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
-    """Complete what devices without kernels do not tell by what their peers do."""
+    """Complete what devices without kernels do not tell by what their peers do.
+
+    Where none has kernels, nothing tells how much comes after the last operation: what is left of each one's window
+    comes before the first. Waits stay, as the last operation ends on all at once.
+    """
     tails = sorted(int(r.tail.length[0]) for r in ranks if r.span_ns is None)
-    if not tails or len(tails) == len(ranks):
+    if len(tails) == len(ranks):
         return ranks
+    if not tails:
+        return [extend(rank, 0) for rank in ranks]
     stages = find_stages(ranks)
     found = []
     for place, rank in enumerate(ranks):

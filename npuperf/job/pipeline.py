@@ -87,7 +87,13 @@ class PipelineStages(Struct, frozen=True):
 
 
 def find_stages(ranks: Sequence[RankSummary]) -> PipelineStages:
-    """Take stages from the groups that are called pipelines, else from those that behave so: the place in the group."""
+    """Take stages as files number them, else from the groups that are called pipelines, else from those that behave so.
+
+    In a group the stage is the place.
+    """
+    numbered = [summary.stage for summary in ranks if summary.stage is not None]
+    if len(numbered) == len(ranks) > 0:
+        return PipelineStages(np.array(numbered, np.int64), max(numbered) + 1)
     of = np.full(len(ranks), -1, np.int64)
     named = named_pipelines(ranks)
     pipelines = named or likely_pipelines(ranks)

@@ -70,6 +70,7 @@ STEP_COLUMNS = (
     ColumnNames("free", Kind.TIME, ("free",)),
     ColumnNames("stage", Kind.TIME, ("stage",)),
     ColumnNames("bubble", Kind.TIME, ("bubble",)),
+    ColumnNames("pp", Kind.INT, ("pp index",)),
 )
 STEP_REQUIRED = ("compute", "comm_exposed", "free")
 

@@ -185,6 +185,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
 
     ``excerpt``: why the gaps between its tasks are not idle time, as where rows are missing; None: no reason to think
     so. ``frequency_mhz``: the clock of its AI Cores while it ran tasks, least and most, None where it is not recorded.
+    ``stage``: of a pipeline, from 0, as a file names it, None where none does.
     """
 
     device: int
@@ -195,6 +196,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     second: SecondSources = field(default_factory=SecondSources)
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
+    stage: int | None = None
 
     @property
     def world_size(self) -> int | None:

@@ -596,6 +596,9 @@ class Device(Model, frozen=True, kw_only=True):
 
     ``recording_overhead``: how many times longer a recorded step took than others of the run, null where that was not
     measured.
+
+    ``stage``: of a pipeline, from 0, and ``bubble_ns``: the time in receives, both as the exporter's sums of a device
+    without kernels tell them, else null.
     """
 
     rank: int | None
@@ -626,6 +629,8 @@ class Device(Model, frozen=True, kw_only=True):
     super_kernel_checks: list[SuperKernelCheck] = []
     judged: JudgedSteps | None = None
     recording_overhead: float | None = None
+    stage: int | None = None
+    bubble_ns: int | None = None
     environment: list[RecordedVariable] = []
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.base.notes import parse_note
@@ -225,12 +226,42 @@ _PARTS: Final = ("transit_time", "wait_time", "synchronization_time", "idle_time
 
 def read_sums(db: Database) -> Communication:
     """Read the exporter's sums from analysis.db: the tables CommAnalyzerTime, …Bandwidth and …Matrix."""
-    table = "CommAnalyzerTime"
+    found, links = _sums_by_rank(db, "CommAnalyzerTime", "CommAnalyzerBandwidth"), _matrix(db)
+    return next((replace(part, links=links) for part in found.values()), Communication(links=links))
+
+
+def read_cluster_sums(db: Database) -> dict[int, Communication]:
+    """Read the same of every rank, as the cluster tool of msprof-analyze puts it together; its links are of all."""
+    names = (("ClusterCommunicationTime", "ClusterCommunicationBandwidth"),
+             ("ClusterCommAnalyzerTime", "ClusterCommAnalyzerBandwidth"))  # fmt: skip
+    found = (_sums_by_rank(db, *tables) for tables in names if db.has(tables[0]))
+    return next(({rank: part for rank, part in ranks.items() if rank is not None} for ranks in found), {})
+
+
+def _sums_by_rank(db: Database, table: str, packets: str) -> dict[int | None, Communication]:
+    """Read operations and what they moved by rank, None where rows name none."""
     elapse = "elapse_time" if "elapse_time" in db.has(table) else "elapsed_time"
-    key = ("hccl_op_name", "group_name", "step")
-    rows = [r for r in _rows(db, table, (*key, "type", "start_timestamp", elapse, *_PARTS)) if r[0] != TOTAL]
-    if not rows:
-        return Communication(links=_matrix(db))
+    by_rank: dict[int | None, tuple[list[Any], list[Any]]] = {}
+    columns = (*_KEY, "type", "start_timestamp", elapse, *_PARTS)
+    transport = "transport_type" if "transport_type" in db.has(packets) else "band_type"
+    for place, (name, wanted) in enumerate(((table, columns), (packets, (*_KEY, transport, *_AMOUNTS)))):
+        for rank, *row in _rows(db, name, ("rank_id", *wanted)):
+            if row[0] != TOTAL:
+                own = rank if isinstance(rank, int) else None
+                by_rank.setdefault(own, ([], []))[place].append(tuple(row))
+    return {rank: _of_rows(db, (table, packets), *rows) for rank, rows in by_rank.items() if rows[0]}
+
+
+#: What tells operations of a step apart, and what their packets have.
+_KEY: Final = ("hccl_op_name", "group_name", "step")
+_AMOUNTS: Final = ("transit_size", "transit_time", "package_size", "total_duration", "count")
+
+
+def _of_rows(
+    db: Database, tables: tuple[str, str], rows: list[tuple[Any, ...]], packets: list[tuple[Any, ...]]
+) -> Communication:
+    """Put one rank's rows together."""
+    table = tables[0]
     name, group, step, kind, *times = zip(*rows, strict=True)
     start, length = _numbers(times[0], NS_PER_US, _LATEST_US), _numbers(times[1], NS_PER_MS, _MOST)
     split = [_told(db, table, *part, NS_PER_MS) for part in zip(_PARTS, times[2:], strict=True)]
@@ -249,21 +280,18 @@ def read_sums(db: Database) -> Communication:
     places = {key: i for i, key in enumerate(zip(name, group, step, strict=True))}
     recorded = np.flatnonzero(np.any(np.array(split) >= 0, axis=0))
     vendor = VendorTimes(recorded, *(part[recorded] for part in split))
-    return Communication(operations=ops, bandwidth=_packets(db, places), vendor=vendor, links=_matrix(db))
+    return Communication(operations=ops, bandwidth=_packets(db, tables[1], packets, places), vendor=vendor)
 
 
-def _packets(db: Database, places: dict[tuple[Any, ...], int]) -> Bandwidth:
-    """Read a row per packet size, or one of an operation whose packets are not recorded."""
-    table = "CommAnalyzerBandwidth"
-    key, units = ("hccl_op_name", "group_name", "step", "transport_type"), (BYTES_PER_MB, NS_PER_MS) * 2
-    columns = ("transit_size", "transit_time", "package_size", "total_duration", "count")
-    every = [r for r in _rows(db, table, (*key, *columns)) if r[0] != TOTAL]
+def _packets(db: Database, table: str, every: list[tuple[Any, ...]], places: dict[tuple[Any, ...], int]) -> Bandwidth:
+    """Return a row per packet size, or one of an operation whose packets are not recorded."""
+    units = (BYTES_PER_MB, NS_PER_MS) * 2
     rows = [(places[r[:3]], *r[3:]) for r in every if r[:3] in places]
     db.lose(len(every) - len(rows), say("table {table}: of operations that are not listed", table=table))
     if not rows:
         return Bandwidth.empty()
     op, transport, *amounts = zip(*rows, strict=True)
-    found = (_told(db, table, *part) for part in zip(columns, amounts, (*units, 1), strict=True))
+    found = (_told(db, table, *part) for part in zip(_AMOUNTS, amounts, (*units, 1), strict=True))
     size, ns, packet, packet_ns, count = found
     at, names = np.array(op, np.int64), Labels.of([_text(t) for t in transport])
     split = (packet > 0) & (count > 0) & (packet_ns >= 0)

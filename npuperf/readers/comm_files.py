@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
+from npuperf.base.errors import InputError
 from npuperf.base.files import read_input
 from npuperf.base.messages import say, say_n
 from npuperf.base.units import NS_PER_MS, NS_PER_US
@@ -175,10 +176,48 @@ def read_communication_json(path: Path, log: ReadLog) -> Communication:
             log.warn(say_n("{path}: damaged or cut short ({why}); {n} whole operation was kept, the others are lost",
                            "{path}: damaged or cut short ({why}); {n} whole operations were kept, the others are lost",
                            len(found.names), path=str(path), why=str(error)))  # fmt: skip
-    if found.ops:
-        log.lose(path, found.ops, say("operations that are damaged or cut short"))
-    if found.cells:
-        log.lose(path, found.cells, say("cells without a usable number; the other cells of their operations are used"))
+    _tell_lost(path, found.ops, found.cells, log)
+    return _communication(found)
+
+
+def read_cluster_communication(path: Path, log: ReadLog) -> dict[int, Communication]:
+    """Read cluster_communication.json: what communication.json has, of every rank.
+
+    The cluster tool of msprof-analyze files it by ranks of a group → step → operation@group → rank. Raises InputError
+    when the file cannot be opened, or is no such file.
+    """
+    data = read_input(path).removeprefix(b"\xef\xbb\xbf")
+    ranks: dict[int, _Columns] = {}
+    lost = 0
+    try:
+        for steps in _OBJECT.decode(data).values():
+            for step, ops in _OBJECT.decode(steps).items():
+                for name, value in _OBJECT.decode(ops).items():
+                    if name.partition("@")[0] == TOTAL:
+                        continue
+                    try:
+                        of_ranks = _OPS.decode(value)
+                    except DAMAGED:
+                        lost += 1
+                        continue
+                    for rank, op in of_ranks.items():
+                        if rank.isdecimal():
+                            ranks.setdefault(int(rank), _Columns()).add(step_number(step), "", {name: op})
+    except DAMAGED as error:
+        raise InputError(say("{path}: damaged or cut short ({why})", path=str(path), why=str(error))) from error
+    _tell_lost(path, lost, sum(found.cells for found in ranks.values()), log)
+    return {rank: _communication(found) for rank, found in ranks.items()}
+
+
+def _tell_lost(path: Path, ops: int, cells: int, log: ReadLog) -> None:
+    if ops:
+        log.lose(path, ops, say("operations that are damaged or cut short"))
+    if cells:
+        log.lose(path, cells, say("cells without a usable number; the other cells of their operations are used"))
+
+
+def _communication(found: _Columns) -> Communication:
+    """Put together what was decoded; where a start or a length is not readable, it is -1."""
     none = np.empty((6, 0), np.int64)
     start, elapse, *split = np.concatenate([none, *found.times], axis=1)
     known = (start > 0) & (elapse >= 0)

@@ -139,7 +139,7 @@ def _read_groups(path: Path, log: ReadLog) -> GroupBook:
     book = GroupBook()
     keys = ("group_name", "group_id", "pg_name", "rank_set")
     rows: list[Sequence[Any]] = []
-    if path.name == "cluster_analysis.db":
+    if path.suffix == ".db":
         from npuperf.readers.sqlite import open_database  # most groups are noted in JSON
 
         with open_database(path, log) as db:
@@ -169,7 +169,10 @@ def _read_groups(path: Path, log: ReadLog) -> GroupBook:
 
 
 #: What the vendor's cluster tool writes about groups, best first.
-CLUSTER_FILES: Final = ("communication_group.json", "cluster_analysis.db", "cluster_communication.json")
+CLUSTER_FILES: Final = (
+    "communication_group.json", "cluster_analysis.db", "cluster_communication_analyzer.db",
+    "cluster_communication.json",
+)  # fmt: skip
 
 
 def _kind(value: object) -> str | None:

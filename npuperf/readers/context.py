@@ -198,20 +198,47 @@ def read_statistic(path: Path, log: ReadLog) -> list[tuple[int | None, Told]]:
     ]
 
 
-def read_cluster_steps(path: Path, log: ReadLog) -> dict[int, list[VendorStep]]:
-    """Read cluster_step_trace_time.csv: one list of steps per rank (rows of type ``rank``)."""
+class ClusterSteps(Struct, frozen=True):
+    """What msprof-analyze's cluster tool sums of a job: the steps of each rank, and its pipeline stage, from 0."""
+
+    ranks: dict[int, list[VendorStep]] = field(default_factory=dict)
+    stages: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[object, object, int, VendorStep]]) -> tuple[ClusterSteps, int]:
+        """Sort rows by type (``rank`` or ``stage``), index and ``PP Index`` (-1 unknown); return how many are neither.
+
+        A row of a stage has the most of each part over its ranks, ``(0, 1)``: it names them, and is no rank.
+        """
+        ranks: dict[int, list[VendorStep]] = {}
+        told: dict[int, int] = {}
+        sets: set[tuple[int, ...]] = set()
+        lost = 0
+        for kind, index, pipeline, step in rows:
+            rank = _int(index)
+            if kind == "rank" and rank is not None:
+                ranks.setdefault(rank, []).append(step)
+                if pipeline >= 0:
+                    told[rank] = pipeline
+            elif kind == "stage":
+                sets.add(tuple(sorted(map(int, re.findall(r"\d{1,9}", str(index))))))
+            else:
+                lost += 1
+        by_sets = {rank: place for place, those in enumerate(sorted(filter(None, sets))) for rank in those}
+        known = told if told.keys() == ranks.keys() and len(set(told.values())) > 1 else by_sets
+        several = known.keys() >= ranks.keys() and len({known[rank] for rank in ranks}) > 1
+        return cls(ranks, {rank: known[rank] for rank in ranks} if several else {}), lost
+
+
+def read_cluster_steps(path: Path, log: ReadLog) -> ClusterSteps:
+    """Read cluster_step_trace_time.csv, µs: steps of ranks, and which of them are one stage of a pipeline."""
     table = _step_table(path, log)
-    ranks: dict[int, list[VendorStep]] = {}
-    lost = 0
-    for i, step in enumerate(_vendor_steps(table)):
-        kind, rank = table.texts["type"][i], _int(table.texts["index"][i])
-        if kind == "rank" and rank is not None:
-            ranks.setdefault(rank, []).append(step)
-        elif kind != "stage":
-            lost += 1
+    kinds, indices, pipeline = table.texts["type"], table.texts["index"], table.ints["pp"].tolist()
+    steps = _vendor_steps(table)
+    found, lost = ClusterSteps.of((kinds[i], indices[i], pipeline[i], step) for i, step in enumerate(steps))
     if lost:
         log.lose(path, lost, say("steps of neither a rank with a number nor a stage"))
-    return ranks
+    return found
 
 
 def _step_table(path: Path, log: ReadLog) -> RowTable:

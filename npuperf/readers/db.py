@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -24,7 +24,15 @@ from npuperf.model.groups import by_code, distinct, numbered, rows_of_each
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
-from npuperf.readers.comm_db import DbCommunication, amount, notes, read_communication_db, read_sums
+from npuperf.readers.comm_db import (
+    DbCommunication,
+    amount,
+    notes,
+    read_cluster_sums,
+    read_communication_db,
+    read_sums,
+)
+from npuperf.readers.context import ClusterSteps
 from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.sqlite import Database, NotInBulkError, Spelled, integer, numbers, open_database, query_of
@@ -203,12 +211,25 @@ def read_analysis_db(
 ) -> tuple[list[VendorStep], Communication]:
     """Read the exporter's own split of each step from analysis.db (µs); of communication if wanted, too."""
     with open_database(path, log) as db:
-        return _split(db), read_sums(db) if communication else Communication()
+        steps = [step for _, step in _split(db, "StepTraceTime")]
+        return steps, read_sums(db) if communication else Communication()
 
 
-def _split(db: Database) -> list[VendorStep]:
-    """Read the parts of each step; a row without one of those that make up a step is lost."""
-    table, parts = "StepTraceTime", ("computing", "communication_not_overlapped", "free")
+def read_cluster_db(path: Path, log: ReadLog) -> tuple[ClusterSteps, dict[int, Communication]]:
+    """Read what the cluster tool of msprof-analyze puts together of all ranks: steps and communication."""
+    with open_database(path, log) as db:
+        rows = (
+            (kind, index, integer(pipeline), step)
+            for (kind, index, pipeline), step in _split(db, "ClusterStepTraceTime", "type", "index", "pp_index")
+        )
+        found, lost = ClusterSteps.of(rows)
+        db.lose(lost, say("steps of neither a rank with a number nor a stage"))
+        return found, read_cluster_sums(db)
+
+
+def _split(db: Database, table: str, *more: str) -> list[tuple[list[Any], VendorStep]]:
+    """Read ``more`` columns and the parts of each step; a row without one of those that make up a step is lost."""
+    parts = ("computing", "communication_not_overlapped", "free")
     if not db.offers(table, *parts):
         return []
 
@@ -219,20 +240,22 @@ def _split(db: Database) -> list[VendorStep]:
         found = amount(cell, NS_PER_US, _LONGEST_US)
         return found if found >= 0 else None
 
-    names = ("step", "deviceId", *parts, "bubble", "communication")
-    query = f"SELECT {', '.join(db.first(table, name) or 'NULL' for name in names)} FROM {table}"
+    names = (*more, "step", "deviceId", *parts, "bubble", "communication")
+    columns = (f'"{column}"' if (column := db.first(table, name)) else "NULL" for name in names)
+    query = f"SELECT {', '.join(columns)} FROM {table}"
     found = []
     lost = 0
-    for *ids, computing, not_overlapped, idle, bubble, communication in (
+    for *given, computing, not_overlapped, idle, bubble, communication in (
         r for rows in db.rows(table, query) for r in rows
     ):
-        step, device = (number if (number := integer(cell)) >= 0 else None for cell in ids)
+        step, device = (number if (number := integer(cell)) >= 0 else None for cell in given[-2:])
         compute, exposed, free = part(computing), part(not_overlapped), part(idle)
         if compute is None or exposed is None or free is None:
             lost += 1
             continue
         span = compute + exposed + free
-        found.append(VendorStep(step, device, compute, exposed, free, span, part(bubble), part(communication)))
+        parts_of_step = VendorStep(step, device, compute, exposed, free, span, part(bubble), part(communication))
+        found.append((given[:-2], parts_of_step))
     db.lose(lost, say("table {table}: no usable times", table=table))
     return found
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
@@ -49,9 +50,15 @@ _INNER_DIRS: Final = (_OUTPUT, "mindstudio_profiler_output", "summary", "timelin
 #: Where the vendor's cluster tool writes; it repeats what the ranks beside it have.
 _CLUSTER: Final = "cluster_analysis_output"
 _COMMUNICATION: Final = ("communication.json", "communication_matrix.json", "communication_analyzer.db")
-_FIXED: Final = (
-    "kernel_details.csv", "step_trace_time.csv", "cluster_step_trace_time.csv", "analysis.db", *_COMMUNICATION,
-)  # fmt: skip
+#: What it writes, by what of a source it is.
+_SUMMED: Final = {
+    "cluster_step_trace_time.csv": "steps",
+    "cluster_communication.json": "communication",
+    "cluster_communication_matrix.json": "matrix",
+    "cluster_analysis.db": "db",
+    "cluster_communication_analyzer.db": "db",
+}
+_FIXED: Final = ("kernel_details.csv", "step_trace_time.csv", "analysis.db", *_COMMUNICATION, *_SUMMED)
 
 _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
                        "communication.json, ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace "
@@ -265,10 +272,20 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
     else:  # op_summary_<anything>.csv side by side: different profiles
         sources = _file_sources(stamped, told)
     sources = [s for s in sources if s.kernels or s.timeline or s.db or s.steps or s.analysis_db or s.communication]
-    clusters = _file_sources([f for f in files if f.name == "cluster_step_trace_time.csv"], told)
-    known = {f for s in sources for f in s.data_files()}
+    summed = [f for f in files if f.name in _SUMMED]
+    clusters = [_summed_source(root, summed)] if any(_SUMMED[f.name] != "matrix" for f in summed) else []
+    known = {f for s in (*sources, *clusters) for f in s.data_files()}
     kineto = _file_sources([f for f in files if f not in known and not _is_data(f.name)], told)
     return sources + clusters + kineto
+
+
+def _summed_source(root: Path, files: Sequence[Path], at: Path | None = None) -> Source:
+    """Return the source of what the vendor's cluster tool wrote into one folder, or of one file of it."""
+    named = {_SUMMED[f.name]: f for f in sorted(files, reverse=True)}  # of the databases the newer release's
+    found = _source(root, "cluster", at, ranked=False, **named)
+    folder = files[0].parent
+    beside = tuple(folder / name for name in CLUSTER_FILES if is_file(folder / name))
+    return replace(found, groups=tuple(dict.fromkeys((*beside, *found.groups))))
 
 
 def _statistics(files: list[Path], kernels: Sequence[Path]) -> tuple[Path, ...]:
@@ -368,8 +385,8 @@ def _file_source(path: Path) -> Source:
     while root.name in (*_INNER_DIRS, *_inner(path.name)):
         root = root.parent
     name = path.name
-    if name == "cluster_step_trace_time.csv":
-        return _source(root, "cluster", path, ranked=False, steps=path)
+    if name in _SUMMED:
+        return _summed_source(root, [path], path)
     if name == "step_trace_time.csv":
         return _source(root, "csv", path, steps=path)
     if name in ("analysis.db", "communication_analyzer.db"):

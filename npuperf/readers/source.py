@@ -34,7 +34,6 @@ from npuperf.readers.cells import nanoseconds
 from npuperf.readers.comm_source import CommunicationFiles
 from npuperf.readers.context import (
     RecordedMachine,
-    read_cluster_steps,
     read_context,
     read_cores,
     read_exports,
@@ -336,16 +335,10 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     """
     for note in source.notes:
         log.warn(note)
-    if source.kind == "cluster" and source.steps:
-        ranks = read_cluster_steps(source.steps, log)
-        log.use(source.steps)
-        if not ranks:
-            raise InputError(say("{path}: row 2: no row of type 'rank'", path=str(source.steps)))
-        root, none = str(source.root), Tasks.empty()
-        return SourceRead(tuple(
-            DeviceProfile(source=root, rank=rank, device=0, cores=Cores(), tasks=none, vendor_steps=tuple(steps))
-            for rank, steps in sorted(ranks.items())
-        ))  # fmt: skip
+    if source.kind == "cluster":
+        from npuperf.readers.cluster import read_cluster
+
+        return SourceRead(read_cluster(source, log))
     found = _Found(source, log)
     found.read(progress)
     kernels, timeline = found.kernels.devices, found.timeline

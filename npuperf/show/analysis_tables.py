@@ -79,6 +79,9 @@ TABLES: Final = (
     *CLUSTER_TABLES,
     Table("devices", say("devices"), each("devices"), (
         *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
+        Column("stage", say("stage"), "id", quiet=True),
+        Column("bubble", say("% in receives"), "share", quiet=True,
+               get=lambda d: None if d.bubble_ns is None else d.bubble_ns / max(d.window.span_ns, 1)),
     ), topic="time", go=lambda at, device: at.whole(device)),
     Table("phases", say("phases"), each("devices", "phases"), (
         *_WHO,

@@ -223,7 +223,11 @@ _SHARES: Final = (
     Column("host", say("host wait"), "share", _share_of_span("host_wait_ns")),
     Column("bound", say("verdict"), "word", lambda *row: sure(row[-1].verdict.bound, row[-1].verdict.basis)),
 )
-_COMPACT_DEVICES: Final = NAMED["devices"].only("rank", "device", *_SHARES).titled(say("devices, in % of span"))
+_COMPACT_DEVICES: Final = (
+    NAMED["devices"]
+    .only("rank", "device", "stage", *_SHARES[:3], "bubble", *_SHARES[3:])
+    .titled(say("devices, in % of span"))
+)
 _COMPACT_STEPS: Final = NAMED["steps"].only("step", *_SHARES).titled(say("steps, in % of span"))
 _COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("type", say("type"), "kernel", weight=0),

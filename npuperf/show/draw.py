@@ -81,7 +81,7 @@ def told_apart(drawn: Sequence[tuple[Picture, RankSummary | None]], thresholds: 
     study = study_job([summary for _, summary in drawn if summary is not None], thresholds)
     pictures = []
     for picture, _ in drawn:
-        place = -1 if study is None else study.places.get((picture.source, picture.device), -1)
+        place = -1 if study is None else study.places.get((picture.source, picture.device, picture.rank), -1)
         if study is not None and place >= 0 and study.ranks[place].exposed_known:
             lanes = (
                 Lane(

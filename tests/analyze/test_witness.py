@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -145,12 +146,13 @@ def test_a_database_that_lost_tasks_is_found(tmp_path: Path) -> None:
     folder = tmp_path / source.name
     shutil.copytree(source, folder)
     (path,) = folder.rglob("ascend_pytorch_profiler*.db")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         kernels = "TASK t JOIN COMPUTE_TASK_INFO c ON c.globalTaskId = t.globalTaskId"
         ids = [i for (i,) in db.execute(f"SELECT t.globalTaskId FROM {kernels} ORDER BY startNs")]
         gone = ids[len(ids) // 2 :]
         db.executemany("DELETE FROM TASK WHERE globalTaskId = ?", [(i,) for i in gone])
         db.executemany("DELETE FROM COMPUTE_TASK_INFO WHERE globalTaskId = ?", [(i,) for i in gone])
+        db.commit()
     result = analyze_path(folder)
     (check,) = failing(result)
     assert (check.total, check.source) == ("compute", "analysis.db")
