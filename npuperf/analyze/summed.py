@@ -18,7 +18,7 @@ from npuperf.base.messages import Message, chain, factor, ns, say, say_n, series
 from npuperf.device.partition import add
 from npuperf.device.verdict import NO_PACE, give_verdict
 from npuperf.model.device import VendorStep
-from npuperf.model.result import Device, Partition
+from npuperf.model.result import Device, Partition, Verdict
 from npuperf.model.thresholds import Thresholds
 
 #: Less of the time is not worth a sentence.
@@ -69,8 +69,9 @@ def in_one_state(devices: Sequence[Device], sums: Sequence[RankSums], thresholds
         found = give_verdict(add([devices[place].partition for place in alike]), NO_PACE, thresholds)
         why = say_n("{n} rank in this state: {reason}", "{n} ranks in this state: {reason}",
                     len(alike), reason=found.reason)  # fmt: skip
+        verdict = Verdict(bound=found.bound, basis=found.basis, reason=why, evidence=found.evidence)
         for place in alike:
-            judged[place] = replace(devices[place], verdict=replace(found, reason=why))
+            judged[place] = replace(devices[place], verdict=verdict)
     return judged
 
 

@@ -68,6 +68,43 @@ def _placed(note: Message, places: list[tuple[set[int], Path]]) -> Message:
     return say("{what} in {folders}: {consequence}", what=what, folders=folders, consequence=then)
 
 
+# -- Several runs in one folder, whose devices have the same ranks and numbers.
+
+
+def told_apart(examined: list[Examined], path: Path) -> list[Examined]:
+    """Name the run of every device where two devices have the same rank and number: by what differs in their paths."""
+    own = Counter((e.report.rank, e.report.device) for e in examined)
+    if all(n == 1 for n in own.values()):
+        return examined
+    sources = dict.fromkeys(e.report.source for e in examined)
+    names = _apart([Path(source) for source in sources], path)
+    run = dict(zip(sources, names, strict=True))
+
+    def named(part: _T, e: Examined) -> _T:
+        return structs.replace(part, run=run[e.report.source])  # type: ignore[type-var]  # structs all
+
+    return [
+        structs.replace(
+            e,
+            report=named(e.report, e),
+            findings=[named(f, e) for f in e.findings],
+            kernels=[named(k, e) for k in e.kernels],
+            what_if=[named(w, e) for w in e.what_if],
+        )
+        for e in examined
+    ]
+
+
+def _apart(sources: Sequence[Path], path: Path) -> list[str]:
+    """Return what of each path is not that of all: below the folder asked about, without what follows in common."""
+    parts = [s.relative_to(path).parts if s.is_relative_to(path) and s != path else s.parts for s in sources]
+    while len(parts) > 1 and min(map(len, parts)) > 1 and len({own[0] for own in parts}) == 1:
+        parts = [own[1:] for own in parts]
+    while len(parts) > 1 and min(map(len, parts)) > 1 and len({own[-1] for own in parts}) == 1:
+        parts = [own[:-1] for own in parts]
+    return ["/".join(own) for own in parts]
+
+
 # -- What a verdict is worth where much of what it rests on could not be read.
 
 #: Losses of less than this part of what was read do not turn a verdict.
@@ -250,6 +287,7 @@ def work_out(
     # Ranks that several sources claim cannot be of one run.
     seen = Counter(pair for s in sources for pair in s.seen if pair[0] is not None)
     twice = [say("rank {rank}, device {device}", rank=r, device=d) for (r, d), n in sorted(seen.items()) if n > 1]
+    examined = told_apart(examined, recording.path)
     together: AllDevices | None = None
     if not twice and sum(e.summary is not None for e in examined) > 1:
         from npuperf.analyze.whole_job import as_one_job  # one device has no use for all that this loads

@@ -598,7 +598,8 @@ class Device(Model, frozen=True, kw_only=True):
     measured.
 
     ``stage``: of a pipeline, from 0, and ``bubble_ns``: the time in receives, both as the exporter's sums of a device
-    without kernels tell them, else null.
+    without kernels tell them, else null. ``run``: what tells it from a device of the same rank and number that another
+    folder has, null where none does.
     """
 
     rank: int | None
@@ -631,6 +632,7 @@ class Device(Model, frozen=True, kw_only=True):
     recording_overhead: float | None = None
     stage: int | None = None
     bubble_ns: int | None = None
+    run: str | None = None
     environment: list[RecordedVariable] = []
 
     @property
@@ -678,7 +680,7 @@ class Operator(Model, frozen=True, kw_only=True):
 
 
 class Kernel(Model, frozen=True, kw_only=True):
-    """One kernel: the longest ones are listed."""
+    """One kernel: the longest ones are listed; ``run``: as of a device."""
 
     rank: int | None
     device: int
@@ -693,6 +695,7 @@ class Kernel(Model, frozen=True, kw_only=True):
     mix_block_dim: int | None
     torch_op: str | None
     where: str | None
+    run: str | None = None
 
 
 class Precondition(Model, frozen=True, kw_only=True):
@@ -716,7 +719,7 @@ class Finding(Model, frozen=True, kw_only=True):
     had steps to spread it over. ``gain_pct`` is of a step, or of the whole window. ``relieves``: the limit that it is
     about, so that a verdict can name a larger lever of another kind. ``preconditions``: what the answer and its advice
     presuppose; ``alternatives``: what else applies, after ``next``; ``excluded``: advice that the run
-    rules out. ``gain_withheld``: why a computed gain is not told.
+    rules out. ``gain_withheld``: why a computed gain is not told. ``run``: as of a device.
     """
 
     rule: str
@@ -739,6 +742,7 @@ class Finding(Model, frozen=True, kw_only=True):
     alternatives: list[Message] = []
     excluded: list[Excluded] = []
     gain_withheld: Message | None = None
+    run: str | None = None
 
 
 def texts_in(evidence: object) -> Iterator[str]:
@@ -759,7 +763,8 @@ class WhatIf(Model, frozen=True, kw_only=True):
     ``span_ns``: the window's length with it; ``gain_*``: saved, per step (or window) as an interval and in
     percent of now. Null, with a reason, where the model abstains. ``asked``: by the user, not by default.
     Communication of a device by itself may be waiting for other ranks, which no faster network shortens: ``span_ns``
-    and ``gain_pct`` take all of it for transfer, the lower ends only what is transfer for certain.
+    and ``gain_pct`` take all of it for transfer, the lower ends only what is transfer for certain. ``run``: as of a
+    device.
     """
 
     expr: str
@@ -773,6 +778,7 @@ class WhatIf(Model, frozen=True, kw_only=True):
     reason: Message | None
     rank: int | None
     device: int | None
+    run: str | None = None
 
 
 class HostSum(Model, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.base.notes import parse_note
@@ -226,8 +225,8 @@ _PARTS: Final = ("transit_time", "wait_time", "synchronization_time", "idle_time
 
 def read_sums(db: Database) -> Communication:
     """Read the exporter's sums from analysis.db: the tables CommAnalyzerTime, …Bandwidth and …Matrix."""
-    found, links = _sums_by_rank(db, "CommAnalyzerTime", "CommAnalyzerBandwidth"), _matrix(db)
-    return next((replace(part, links=links) for part in found.values()), Communication(links=links))
+    found = [*_sums_by_rank(db, "CommAnalyzerTime", "CommAnalyzerBandwidth").values(), Communication()][0]
+    return Communication(found.operations, bandwidth=found.bandwidth, vendor=found.vendor, links=_matrix(db))
 
 
 def read_cluster_sums(db: Database) -> dict[int, Communication]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import PurePath
 from typing import Final
 
-from npuperf.base.messages import say
+from msgspec.structs import replace
+
+from npuperf.base.messages import Message, say
 from npuperf.base.units import short_names
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
@@ -31,6 +35,8 @@ _WHO: Final = (
     Column("rank", say("rank"), "id", weight=0, quiet=True),
     Column("device", say("device"), "id", weight=0, quiet=True),
 )
+#: Stands last, so that columns of CSV keep their places.
+_RUN: Final = Column("run", say("run"), get=lambda *row: getattr(row[0], "run", None), weight=0, quiet=True)
 _TYPE: Final = Column("type", say("type"), "kernel", weight=0)
 _CORE: Final = Column("core", say("core"), weight=0)
 _STREAM: Final = Column("stream", say("stream"), "id", weight=0)
@@ -75,7 +81,7 @@ _NO_NAMES: Final = {name: WORDS[name] for name in ("others", "nothing recorded")
 
 #: All tables: what is declared here is in ``--table``, ``--full``, CSV, Markdown and notebooks, and on the page under
 #: its topic.
-TABLES: Final = (
+_OF_DEVICES: Final = (
     *CLUSTER_TABLES,
     Table("devices", say("devices"), each("devices"), (
         *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
@@ -363,6 +369,73 @@ TABLES: Final = (
     *COMPARISON_TABLES,
 )
 # fmt: on
+
+
+# -- Why a table has no rows.
+
+
+def _no_device(result: Result) -> Message | None:
+    return None if result.devices else say("as no device task is recorded in this data")
+
+
+def _no_job(result: Result) -> Message | None:
+    return None if result.cluster else say("as no two ranks here are known to be of one job")
+
+
+def _no_comparison(result: Result) -> Message | None:
+    return None if result.comparison else say("as nothing is compared (npuperf analyze NEW --baseline OLD)")
+
+
+def _no_step(result: Result) -> Message | None:
+    if any(device.steps for device in result.devices):
+        return None
+    return _no_device(result) or say("as no step is recorded (npuperf profile marks them)")
+
+
+def _no_replay(result: Result) -> Message | None:
+    refused = next((d.replay.reason for d in result.devices if d.replay and d.replay.reason is not None), None)
+    why = refused or say("launches are not recorded")
+    return _no_device(result) or say("as nothing can be replayed ({why})", why=why)
+
+
+def _unless_read(why: Message, *files: str) -> Callable[[Result], Message | None]:
+    """Say it unless such a file was read, of which other things may be the reason."""
+    return lambda result: (
+        None if any(fnmatch(PurePath(read).name, name) for read in result.input.files for name in files) else why
+    )
+
+
+def _not_seen(what: Message) -> Callable[[Result], Message]:
+    return lambda result: _no_device(result) or what
+
+
+_EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
+    **{table.name: _no_job for table in CLUSTER_TABLES},
+    **{table.name: _no_comparison for table in COMPARISON_TABLES},
+    "gates": lambda _: say("as no gate was given (--fail-on, --gates, --expect-cores)"),
+    "steps": _no_step,
+    "typical": lambda result: _no_step(result) or say("as no two steps are alike"),
+    "what_if": _no_replay,
+    "blame": _not_seen(say("as the device is not seen to wait for the host")),
+    "dependencies": _not_seen(say("as the device is not seen to wait for anything but the host")),
+    "syncs": _not_seen(say("as the host is not seen to wait for the device")),
+    "vendor": _unless_read(
+        say("as there is no step_trace_time.csv or analysis.db"), "step_trace_time.csv", "analysis.db"
+    ),
+    "witnesses": lambda _: say("as no other file here tells any"),
+    "host_sums": _unless_read(say("as there is no api_statistic*.csv or the like"), "api_statistic*.csv"),
+    "suggestions": _unless_read(say("as there is no prof_rule*.json"), "prof_rule*.json"),
+    "super_kernel_checks": lambda _: say("as no earlier profile was given (--before)"),
+}
+
+
+def _whole(table: Table) -> Table:
+    """Return a table that also tells runs apart, and why it is empty."""
+    columns = (*table.columns, _RUN) if table.columns[:2] == _WHO else table.columns
+    return replace(table, columns=columns, empty=_EMPTY.get(table.name, _no_device))
+
+
+TABLES: Final = tuple(map(_whole, _OF_DEVICES))
 NAMED: Final = {table.name: table for table in TABLES}
 #: What tables are about, in the order of the page. Those of "comparison" are with what changed.
 TOPICS: Final = {

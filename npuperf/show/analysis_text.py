@@ -225,7 +225,7 @@ _SHARES: Final = (
 )
 _COMPACT_DEVICES: Final = (
     NAMED["devices"]
-    .only("rank", "device", "stage", *_SHARES[:3], "bubble", *_SHARES[3:])
+    .only("run", "rank", "device", "stage", *_SHARES[:3], "bubble", *_SHARES[3:])
     .titled(say("devices, in % of span"))
 )
 _COMPACT_STEPS: Final = NAMED["steps"].only("step", *_SHARES).titled(say("steps, in % of span"))

@@ -152,7 +152,8 @@ class Sheet:
 def report_of(document: Document, view: View) -> Sheet:
     """Return what a document says to people; with ``view.table`` it has nothing but this table."""
     if view.table is not None:
-        return sheet_of(tables=[fill(table_named(type(document), view.table), document, view.top)])
+        table = fill(named := table_named(type(document), view.table), document, view.top)
+        return sheet_of(tables=[table], lines=() if table.total else [Line(named.why_empty(document))])
     made: Sheet = known(type(document), "report")(document, view)
     return made
 

@@ -163,7 +163,8 @@ class Table(Struct, frozen=True):
     ``aside``: what it has is told in other words, or is too much, so that it is shown only where it is asked for.
 
     ``topic``: under which title it is on the page of an analysis (none: it is not there), in the order of ``place``,
-    else of declaration; ``go``: where in the page's timeline a row is, of its parts.
+    else of declaration; ``go``: where in the page's timeline a row is, of its parts. ``empty``: why a document has no
+    rows.
     """
 
     name: str
@@ -176,6 +177,12 @@ class Table(Struct, frozen=True):
     topic: str = ""
     place: int = 0
     go: Callable[..., str] | None = None
+    empty: Callable[[Any], Message | None] | None = None
+
+    def why_empty(self, document: Document) -> Message:
+        """Say that there are no rows, and why where that is known."""
+        why = self.empty(document) if self.empty is not None else None
+        return say("{title}: no rows, {why}", title=self.title, why=why or say("as there is none of it in this data"))
 
     def only(self, *columns: str | Column) -> Table:
         """Return the table with some of its columns, by key, and others of its rows' parts."""

@@ -192,7 +192,8 @@ class _Screen(Console):
 def render_text(document: Document, view: View) -> str:
     """Return a document's report as text, or one table of it."""
     if view.table is not None:
-        return print_all([Fitted(fill(table_named(type(document), view.table), document, view.top))], view)
+        table = fill(named := table_named(type(document), view.table), document, view.top)
+        return print_all([Fitted(table) if table.total else Text(text(named.why_empty(document)))], view)
     sheet = report_of(document, view)
     title = text(sheet.title)
     parts: list[RenderableType] = [Text(f"npuperf {__version__}  {title}", "bold")] if title else []
@@ -232,9 +233,28 @@ def rows_of(view: View, default: int) -> int | None:
     return view.top if view.top is not None else None if view.full else default
 
 
+#: Of a longer name (of a fused kernel, of a template) only both ends are read: whole it would fill a screen.
+_LONGEST_NAME: Final = 90
+#: Such a name within a sentence: no path, which is to be copied, and no sentence of a language without spaces.
+_LONG_WORD: Final = re.compile(rf"(?<![!-~])[!-.0-~]{{{_LONGEST_NAME + 1},}}(?![!-~])")
+
+
+def _ends(name: str) -> str:
+    """Leave the middle of a name out that is too long to be read; CSV and JSON have it whole."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    after = _LONGEST_NAME // 3
+    return f"{name[: _LONGEST_NAME - after - 1]}…{name[-after:]}"
+
+
+def _readable(said: str) -> str:
+    """Leave the middle of such names out of a text."""
+    return _LONG_WORD.sub(lambda word: _ends(word[0]), said) if len(said) > _LONGEST_NAME else said
+
+
 def line(message: Parameter, style: str = "") -> Text:
     """Return a message in a style."""
-    return Text(text(message), style)
+    return Text(_readable(text(message)), style)
 
 
 def one_line(said: Text) -> Text:
@@ -297,6 +317,10 @@ def _code_line(line: str) -> RichText:
     return RichText(visible(line), no_wrap=True, overflow="ignore")  # whole, however long it is
 
 
+def _cell_text(column: Column, shown: str) -> str:
+    return _ends(shown) if column.unit == "kernel" else _readable(shown)
+
+
 class Fitted:
     """A table in the room that there is: what does not fit is left out, the least important columns first.
 
@@ -318,7 +342,8 @@ class Fitted:
         self.filled = filled.with_only(Column.says_something)
         self.columns = self.filled.table.columns
         self.cells = [
-            [for_screen(c.shown(value)) for c, value in zip(self.columns, row, strict=True)] for row in self.filled.rows
+            [for_screen(_cell_text(c, c.shown(value))) for c, value in zip(self.columns, row, strict=True)]
+            for row in self.filled.rows
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

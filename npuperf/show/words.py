@@ -132,10 +132,11 @@ def gain(finding: Finding) -> Message:
 
 
 def device_name(device: Device) -> Message:
-    """Name a device and its rank."""
-    if device.rank is None:
-        return say("device {device}", device=device.device)
-    return say("rank {rank}, device {device}", rank=device.rank, device=device.device)
+    """Name a device and its rank, and its run where there are several."""
+    name = say("device {device}", device=device.device)
+    if device.rank is not None:
+        name = say("rank {rank}, device {device}", rank=device.rank, device=device.device)
+    return name if device.run is None else say("{run}, {device}", run=device.run, device=name)
 
 
 def named(device: Device, title: Message, several: bool) -> Message:

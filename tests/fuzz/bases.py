@@ -67,7 +67,9 @@ def op_summary(root: Path) -> Path:
 def with_step_times(root: Path) -> Path:
     folder = whole(root)
     text = (SAMPLES / "pipeline_job/rank_0_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv").read_text()
-    (folder / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv").write_text(text.replace("0,10,", "0,12,"))
+    rows = [f"0,{step},30.5,10.25,2.5,12.75,5.125,45.875,0,10.25,1.5" for step in (11, 12)]  # no more than its kernels
+    written = "\n".join([text.splitlines()[0], *rows]) + "\n"
+    (folder / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv").write_text(written)
     return folder
 
 
@@ -218,7 +220,7 @@ def analysis_db(root: Path) -> Path:
         " bandwidth, large_packet_ratio, package_size, count, total_duration, step, type);"
         "CREATE TABLE CommAnalyzerMatrix(hccl_op_name, group_name, src_rank, dst_rank, transport_type, transit_size,"
         " transit_time, bandwidth, step, type, op_name)",
-        StepTraceTime=[(0, 11, 150.5, 30.25, 33.5, 40.125, 0.5), (0, 12, 150.5, 30.25, 33.5, 40.125, 0.5)],
+        StepTraceTime=[(0, 11, 30.5, 10.25, 12.75, 5.125, 0.5), (0, 12, 30.5, 10.25, 12.75, 5.125, 0.5)],
         CommAnalyzerTime=ops,
         CommAnalyzerBandwidth=[(op[0], group, "HCCS", 8.0, 0.004, 12.0, 0, 8.0, 1, 0.004, *kind) for op in ops],
         CommAnalyzerMatrix=[(op[0], group, 0, 1, "HCCS", 8.0, 0.004, 12.0, *kind, op[0]) for op in ops],
