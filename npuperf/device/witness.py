@@ -87,8 +87,13 @@ _HALF: Final = 0.5
 
 
 def _steps(profile: DeviceProfile) -> _Figures:
-    """Compare the steps in which the host ran torch operators with those of which a device task is there."""
+    """Compare the steps in which the host ran torch operators with those of which a device task is there.
+
+    Not of Kineto traces: what still runs when one is stopped is not in it, and the steps before are whole.
+    """
     ranges, tasks = profile.host_steps, profile.tasks
+    if profile.kineto:
+        return
     before = np.searchsorted(tasks.start, np.concatenate([ranges.start, ranges.end]))
     there = np.isin(ranges.number, tasks.step) | (before[len(ranges) :] > before[: len(ranges)])
     if not there.any():
