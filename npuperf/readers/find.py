@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
@@ -282,10 +281,8 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
 def _summed_source(root: Path, files: Sequence[Path], at: Path | None = None) -> Source:
     """Return the source of what the vendor's cluster tool wrote into one folder, or of one file of it."""
     named = {_SUMMED[f.name]: f for f in sorted(files, reverse=True)}  # of the databases the newer release's
-    found = _source(root, "cluster", at, ranked=False, **named)
-    folder = files[0].parent
-    beside = tuple(folder / name for name in CLUSTER_FILES if is_file(folder / name))
-    return replace(found, groups=tuple(dict.fromkeys((*beside, *found.groups))))
+    beside = [files[0].parent / name for name in CLUSTER_FILES]
+    return _source(root, "cluster", at, ranked=False, beside=beside, **named)
 
 
 def _statistics(files: list[Path], kernels: Sequence[Path]) -> tuple[Path, ...]:
@@ -342,10 +339,19 @@ def _newest(files: list[Path]) -> tuple[list[Path], list[Message]]:
     return sorted(kept), notes
 
 
-def _source(root: Path, kind: InputKind, at: Path | None = None, *, ranked: bool = True, **files: Any) -> Source:
+def _source(
+    root: Path,
+    kind: InputKind,
+    at: Path | None = None,
+    *,
+    ranked: bool = True,
+    beside: Sequence[Path] = (),
+    **files: Any,
+) -> Source:
     """Return a source of these files with what describes its collection: core counts, options, rank, device.
 
-    ``at``: what it is called by, if not by its root. The rank is that of the profiler's own files, never the folder's.
+    ``at``: what it is called by, if not by its root; ``beside``: what may name its groups first of all. The rank is
+    that of the profiler's own files, never the folder's.
     """
     folder = root.parent if root.name == _OUTPUT else root
     infos = sorted(
@@ -374,7 +380,7 @@ def _source(root: Path, kind: InputKind, at: Path | None = None, *, ranked: bool
         manifest=next((m for m in manifests if is_file(m)), None),
         device=int(device.group(1)) if device else None,
         rank=None if rank is None else int(rank),
-        groups=tuple(path for path in groups if is_file(path)),
+        groups=tuple(path for path in dict.fromkeys((*beside, *groups)) if is_file(path)),
         **files,
     )
 
