@@ -234,22 +234,19 @@ def rows_of(view: View, default: int) -> int | None:
 
 
 #: Of a longer name (of a fused kernel, of a template) only both ends are read: whole it would fill a screen.
-_LONGEST_NAME: Final = 90
+_LONGEST_NAME, _LINES_OF_NAME = 90, 3
 #: Such a name within a sentence: no path, which is to be copied, and no sentence of a language without spaces.
 _LONG_WORD: Final = re.compile(rf"(?<![!-~])[!-.0-~]{{{_LONGEST_NAME + 1},}}(?![!-~])")
 
 
-def _ends(name: str) -> str:
-    """Leave the middle of a name out that is too long to be read; CSV and JSON have it whole."""
-    if len(name) <= _LONGEST_NAME:
-        return name
-    after = _LONGEST_NAME // 3
-    return f"{name[: _LONGEST_NAME - after - 1]}…{name[-after:]}"
+def _ends(name: str, room: int) -> str:
+    """Leave the middle of a name out for which there is no room; CSV and JSON have it whole."""
+    return name if len(name) <= room else f"{name[: room - room // 3 - 1]}…{name[-(room // 3) :]}"
 
 
-def _readable(said: str) -> str:
+def _readable(said: str, room: int = _LONGEST_NAME) -> str:
     """Leave the middle of such names out of a text."""
-    return _LONG_WORD.sub(lambda word: _ends(word[0]), said) if len(said) > _LONGEST_NAME else said
+    return _LONG_WORD.sub(lambda word: _ends(word[0], room), said) if len(said) > room else said
 
 
 def line(message: Parameter, style: str = "") -> Text:
@@ -317,8 +314,10 @@ def _code_line(line: str) -> RichText:
     return RichText(visible(line), no_wrap=True, overflow="ignore")  # whole, however long it is
 
 
-def _cell_text(column: Column, shown: str) -> str:
-    return _ends(shown) if column.unit == "kernel" else _readable(shown)
+def _cell_text(column: Column, shown: str, width: int) -> str:
+    """Let no name take more than three lines of a column."""
+    room = max(_LONGEST_NAME, _LINES_OF_NAME * width)
+    return _ends(shown, room) if column.unit == "kernel" else _readable(shown, room)
 
 
 class Fitted:
@@ -342,8 +341,7 @@ class Fitted:
         self.filled = filled.with_only(Column.says_something)
         self.columns = self.filled.table.columns
         self.cells = [
-            [for_screen(_cell_text(c, c.shown(value))) for c, value in zip(self.columns, row, strict=True)]
-            for row in self.filled.rows
+            [for_screen(c.shown(value)) for c, value in zip(self.columns, row, strict=True)] for row in self.filled.rows
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -358,7 +356,8 @@ class Fitted:
                 width=width,
             )
         for number, row in enumerate(self.cells):
-            texts = (self._cell(i, self.filled.rows[number][i], row[i]) for i in widths)
+            told = {i: row[i] if self.one_line else _cell_text(self.columns[i], row[i], w) for i, w in widths.items()}
+            texts = (self._cell(i, self.filled.rows[number][i], said) for i, said in told.items())
             rich.add_row(*texts, style=self.styles.get(number))
         yield rich
         left_out = sum(column.weight < EXTRA for i, column in enumerate(self.columns) if i not in widths)
