@@ -14,7 +14,7 @@ from npuperf.base.units import short_names
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.job_text import CLUSTER_TABLES
-from npuperf.show.tables import Column, Row, Table, each, tables_of
+from npuperf.show.tables import EXTRA, Column, Row, Table, each, tables_of
 from npuperf.show.words import CAUSE, WORDS
 
 
@@ -316,7 +316,7 @@ _OF_DEVICES: Final = (
         Column("found", say("read"), "plain"),
         Column("missing_share", say("% missing"), "share", weight=0),
         Column("holds", say("holds"), "word"),
-        Column("figures", say("figures"), "message", weight=2),
+        Column("figures", say("figures"), "message", weight=EXTRA),
     ), topic="exporter"),
     Table("gates", say("gates"), lambda result: ((g, over) for g in result.gates for over in g.over or (None,)), (
         Column("expr", say("gate"), weight=0),

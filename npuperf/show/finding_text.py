@@ -152,9 +152,6 @@ def footer(result: Result, view: View, most: int = _WARNINGS) -> Iterator[Render
             add("·", say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", more))
     if vendor := _vendor_line(result, view.full):
         add("·", vendor)
-    if view.full:
-        for check in dict.fromkeys(check.figures for device in result.devices for check in device.witnesses):
-            add("·", check)
     if result.suggestions:
         add("·", say_n("msprof itself suggests {n} thing: --table suggestions",
                        "msprof itself suggests {n} things: --table suggestions", len(result.suggestions)))  # fmt: skip
