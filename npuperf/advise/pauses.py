@@ -245,7 +245,7 @@ def _later_steps(view: DeviceView) -> Message:
 captures = _rule_of_cause(
     "captures",
     say("graph captures"),
-    say("calls that begin and end the capture of a stream (CUDA, HIP, AscendCL), and what torch times of recording"),
+    say("calls that begin and end the capture of a stream, and what torch times of recording"),
     (*HOST_DOINGS, *where_host_bound(*to_rule_out(RUNTIME_CALLS))),
     "capture",
     lambda waited, call: say(
