@@ -260,6 +260,14 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
             paced=share(pace.paced / pace.known),
             lead=ns(thresholds.lead_ns),
         )
+        if pace.known < thresholds.enough_data * pace.compute:  # a share of a part is none of the whole
+            ahead = say(
+                "{paced} of the compute time of which that is known, {known} of all, ran with the host less than "
+                "{lead} ahead",
+                paced=share(pace.paced / pace.known),
+                known=share(pace.known / pace.compute),
+                lead=ns(thresholds.lead_ns),
+            )
     waits = []
     if partition.idle_ns != partition.unattributed_ns or not partition.idle_ns:
         waits.append(say("waiting for the host {share}", share=host))

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from npuperf.model.result import Result, Verdict
+from npuperf.advise import load_thresholds
+from npuperf.device.verdict import Pace, give_verdict
+from npuperf.model.result import Partition, Result, Verdict
 
 LATENCY = 8_000  # from the end of a launch to the earliest start, ns
 LAUNCH = 2_000  # of the host's time per kernel, the part inside the launch call
@@ -401,3 +403,13 @@ def test_the_difference_is_said_and_not_the_tolerance(tmp_path: Path) -> None:
     assert re.search(r"\d[^,]* is tolerated", words) and "within" not in words
     agrees, words = why(tmp_path / "same", "610", "390")
     assert agrees and "the largest difference is 0 ns" in words, words
+
+
+def test_how_far_the_host_was_ahead_is_said_of_the_time_of_which_it_is_known() -> None:
+    """Of 1,000 ns of compute the launches of 100 are recorded, and of 50 of these the host was hardly ahead."""
+    split = Partition(span_ns=2_000, compute_ns=1_000, comm_exposed_ns=0, other_exposed_ns=0, idle_ns=1_000,
+                      host_wait_ns=1_000, launch_latency_ns=0, dependency_wait_ns=0, unattributed_ns=0)  # fmt: skip
+    said = str(give_verdict(split, Pace(1_000, 100, 50, 10, 0), load_thresholds({})).reason)
+    assert "50.0 % of the compute time of which that is known, 10.0 % of all, ran with the host less than" in said
+    said = str(give_verdict(split, Pace(1_000, 1_000, 500, 10, 0), load_thresholds({})).reason)
+    assert "50.0 % of compute time ran with the host less than" in said
