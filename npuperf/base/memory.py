@@ -91,17 +91,13 @@ def keep_freed() -> None:
     """Keep memory that is freed until :func:`give_back`, in a process that is ours alone.
 
     Arrays of millions of rows come and go. Each would be memory of its own, which the system fills with zeros first:
-    a tenth of the time that a large profile takes. Threads share it, and Arrow, which has some of its own otherwise:
-    what one has freed another may take.
+    a tenth of the time that a large profile takes. Threads share it: what one has freed another may take.
     """
     options = _of_c_library("mallopt")
     if options:
         options(_MMAP_THRESHOLD, _LARGEST_SHARED)
         options(_TRIM_THRESHOLD, _NEVER_TRIMMED)
         options(_ARENA_MAX, 1)
-        import pyarrow as pa
-
-        pa.set_memory_pool(pa.system_memory_pool())
 
 
 def give_back() -> None:
