@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import functools
+import gc
 import importlib.util
 import io
 import json
@@ -66,6 +67,12 @@ STUB = ROOT / "tests" / "cann_stub"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the recorded screens")
+
+
+def pytest_collection_finish() -> None:
+    """Never search for garbage what was loaded and collected: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:

@@ -10,6 +10,7 @@ often each calls a function of npuperf; ``instructions`` leaves a dump of callgr
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import sys
 import threading
@@ -47,7 +48,7 @@ def passes(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     trace = read_trace(source.timeline, ReadLog())
     yield "timeline", lambda: interpret(copy(trace), source.timeline)  # which takes what it is given apart
     yield "table", lambda: read_kernels(source, ReadLog())
-    kernels, timeline = read_kernels(source, ReadLog()).devices, interpret(trace, source.timeline)
+    kernels, timeline = read_kernels(source, ReadLog()).devices, interpret(copy(trace), source.timeline)
     yield "join", lambda: merge(kernels, timeline, source, ReadLog())
     yield "database", lambda: read_source(stored, ReadLog())
     (profile,) = read_source(source, ReadLog()).profiles
@@ -95,16 +96,22 @@ def count_calls(folder: Path) -> dict[str, int]:
 
 
 def count_instructions(folder: Path, library: str) -> list[str]:
-    """Let callgrind, under which this runs, count each pass; return their names."""
+    """Let callgrind, under which this runs, count each pass; return their names.
+
+    It begins to look once, when all have run: it forgets what it has translated whenever it begins or ends.
+    """
     callgrind = ctypes.CDLL(library)
-    names = []
-    for name, work in passes(folder):
+    all_passes = list(passes(folder))
+    for _, work in all_passes:
         work()
+    gc.collect()
+    gc.freeze()  # as analyze does; else it would depend on the others whose pass a search through everything falls into
+    callgrind.look()
+    for _, work in all_passes:
         callgrind.start()
         work()
         callgrind.stop()
-        names.append(name)
-    return names
+    return [name for name, _ in all_passes]
 
 
 if __name__ == "__main__":
