@@ -118,6 +118,17 @@ def loaded(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python that has loaded npuperf, for many short commands of a shell."""
+    from preloaded import interpreter
+
+    modules = ("npuperf.cli.analyze", "npuperf.cli.profile", "npuperf.against.run", "npuperf.show.formats")
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with interpreter(shared_folder(tmp_path_factory) / "loaded_npuperf", here, *modules) as python:
+        yield str(python)
+
+
+@pytest.fixture(scope="session")
 def sample() -> Path:
     """The profile that ships with the project."""
     return ROOT / "samples" / "transformer_ascend_pt"

@@ -1,10 +1,11 @@
-"""A Python that has torch loaded already: what it is to run runs in a fork of a process that has imported it.
+"""A Python that has modules loaded already: what it is to run runs in a fork of a process that has imported them.
 
-Importing torch and torch_npu takes three seconds, and a recording needs them twice: for the program and for the parser.
-The interpreter made here is a file to be named by ``--python``; it hands its arguments, environment, folder and files
-on to that process, sends signals after them, and ends as they end. ``import torch`` in the program then passes all
-finders, those of npuperf's agent among them, and only what it would execute is there before. Who tests starts, signals'
-targets, or the order of what is done at exit wants the real interpreter.
+Importing torch and torch_npu takes three seconds, and a recording needs them twice: for the program and for the parser;
+npuperf's own modules take most of a short command's time. The interpreter made here is a file to be named by
+``--python``; it hands its arguments, environment, folder and files on to that process, sends signals after them, and
+ends as they end. ``import torch`` in the program then passes all finders, those of npuperf's agent among them, and only
+what it would execute is there before. Who tests starts, signals' targets, or the order of what is done at exit wants
+the real interpreter.
 """
 
 from __future__ import annotations
@@ -68,14 +69,17 @@ class Loaded(dict[str, str]):
         """Return an interpreter that has loaded torch_npu, too, or torch alone."""
         if npu not in self._made:
             environment = self if npu else {**self, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-            made = interpreter(self._folder / f"loaded_{'npu' if npu else 'cpu'}", environment)
+            name = f"loaded_{'npu' if npu else 'cpu'}"
+            made = interpreter(
+                self._folder / name, environment, "torch", "torch._dynamo"
+            )  # the first optimizer has that
             self._made[npu] = str(self._until.enter_context(made))
         return self._made[npu]
 
 
 @contextmanager
-def interpreter(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the interpreter of a folder, which is there as long as a process wants it; the first one loads torch."""
+def interpreter(folder: Path, environment: Mapping[str, str], *modules: str) -> Iterator[Path]:
+    """Yield the interpreter of a folder, which is there as long as a process wants it; the first one loads modules."""
     folder.mkdir(exist_ok=True)
     place = f"\0npuperf-{hashlib.sha256(bytes(folder)).hexdigest()}"
     client = folder / "python"
@@ -88,7 +92,7 @@ def interpreter(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
             client.chmod(0o755)
             with (folder / "said").open("w") as said:
                 subprocess.run(
-                    [sys.executable, __file__, place[1:]], env=dict(environment), check=True,
+                    [sys.executable, __file__, place[1:], *modules], env=dict(environment), check=True,
                     stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
                 )  # fmt: skip
             wanted.connect(place)
@@ -126,11 +130,12 @@ class _Again(Loader):
             __import__(name)
 
 
-def serve(place: str) -> None:
-    """Load torch, and torch_npu if the environment lets it; run what is asked for while anybody may ask."""
+def serve(place: str, *wanted: str) -> None:
+    """Load modules, with torch torch_npu if the environment lets it; run what is asked for while anybody may ask."""
     plain = sys.path[1:]  # without the folder of this file
     gc.disable()
-    importlib.import_module("torch._dynamo")  # the first optimizer does that
+    for name in wanted:
+        importlib.import_module(name)
 
     modules = {name: sys.modules[name] for name in ("torch", "torch_npu") if name in sys.modules}
     gc.freeze()
@@ -228,4 +233,4 @@ def _run(request: Any, files: list[int], modules: Mapping[str, ModuleType], plai
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

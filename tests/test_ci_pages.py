@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from xml.etree import ElementTree
@@ -76,12 +75,12 @@ def recorded(folder: Path, *, factor: float = 1.0, casts: int = 0, seed: int = 0
 class Runner:
     """A working folder of a CI system, with an npuperf whose recordings are pretended."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: str) -> None:
         self.folder = folder
         self.work = folder / "work"
         self.work.mkdir()
         (self.work / "train.py").write_text("")
-        python = shlex.quote(sys.executable)
+        python = shlex.quote(python)
         (folder / "npuperf").write_text(
             "#!/bin/sh\n"
             'if [ "$1" = profile ]; then\n'
@@ -126,9 +125,9 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def lock(tmp_path_factory: pytest.TempPathFactory, profiles: dict[str, Path]) -> Path:
+def lock(tmp_path_factory: pytest.TempPathFactory, profiles: dict[str, Path], quick: str) -> Path:
     """What a project has locked: counts of the run on main."""
-    runner = Runner(tmp_path_factory.mktemp("locked"))
+    runner = Runner(tmp_path_factory.mktemp("locked"), quick)
     done = runner.run('npuperf analyze "$RECORDED" --lock perf.lock', profiles["main"])
     assert done.returncode == 0, done.stdout + done.stderr
     return runner.work / "perf.lock"
@@ -136,10 +135,10 @@ def lock(tmp_path_factory: pytest.TempPathFactory, profiles: dict[str, Path]) ->
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_passes_what_is_the_same_and_stops_what_is_not(
-    tmp_path: Path, profiles: dict[str, Path], lock: Path, system: str
+    tmp_path: Path, profiles: dict[str, Path], lock: Path, system: str, quick: str
 ) -> None:
     main, change = SYSTEMS[system]
-    runner = Runner(tmp_path)
+    runner = Runner(tmp_path, quick)
     shutil.copy(lock, runner.work)
     done = runner.run(main, profiles["main"])
     assert done.returncode == 0, done.stdout + done.stderr
@@ -156,8 +155,8 @@ def test_every_system_passes_what_is_the_same_and_stops_what_is_not(
         assert all(len(part.splitlines()) < 60 for part in summary.split("\n# ")[1:])
 
 
-def test_nothing_passes_without_a_baseline(tmp_path: Path, profiles: dict[str, Path]) -> None:
-    runner = Runner(tmp_path)
+def test_nothing_passes_without_a_baseline(tmp_path: Path, profiles: dict[str, Path], quick: str) -> None:
+    runner = Runner(tmp_path, quick)
     done = runner.run(SYSTEMS["shell"][1], profiles["main"])
     assert done.returncode in (2, 3)
     assert not (runner.work / "npuperf.xml").exists()
