@@ -278,6 +278,7 @@ def _launched_next(view: DeviceView, calls: I64 | None) -> list[str]:
     launched = np.flatnonzero(tasks.launched)
     if calls is None or not len(launched):
         return []
+    calls = calls[view.study.syncs_of(view.span)[calls]]
     launched = launched[np.argsort(tasks.launch_start[launched], kind="stable")]
     at = np.searchsorted(tasks.launch_start[launched], syncs.end[calls])
     codes = view.study.types.codes[launched[at[at < len(launched)]]]

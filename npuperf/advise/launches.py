@@ -661,13 +661,16 @@ _BOUND_ALREADY: Final = Option(say("keep other processes off the CPUs that the p
     relieves="host",
 )
 def uneven_host(view: DeviceView) -> Answer:
-    """Sum what launching calls take beyond twice the median of calls of their name."""
+    """Sum what launching calls take beyond twice the median of calls of their name, while the window was launched."""
     if _starts_up(view):
         return Untold(_STARTS_UP)
-    if not view.host_bound:
+    launched = view.tasks.launched
+    if not view.host_bound or not launched.any():
         return None
     calls, nesting = view.profile.host.events, view.study.nesting
-    calls = nesting.events.filter(nesting.blamed != CODE["start_up"])  # which is another rule's
+    first, last = view.tasks.launch_start[launched].min(), view.tasks.launch_end[launched].max()
+    inside = (calls.end >= first) & (calls.start <= last)
+    calls = calls.filter(inside & (nesting.blamed != CODE["start_up"]))  # which is another rule's
     dur = calls.end - calls.start
     excess, total, worst = 0, 0, (0, "")
     for code in np.flatnonzero(np.bincount(calls.name.codes + 1)[1:] >= _CALLS_LEAST).tolist():

@@ -58,8 +58,9 @@ class Replay(Struct, frozen=True):
     ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
     clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
     The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
-    ``unexplained``: idle time kept as measured, on the device clock; ``launched``: share of tasks with a known launch;
-    ``error``: relative difference of the replayed to the measured window, or to the steps, whichever is more;
+    ``unexplained``: idle time kept as measured, on the device clock. Of what is judged: ``launched``, the share of
+    tasks with a known launch, and ``error``, the relative difference of the replayed to the measured window, or to the
+    steps, whichever is more; what lies outside of it does not count.
     ``assumed_gap``: active tasks for which the gap after the task before is assumed, because no two tasks of the
     profile follow each other closely; ``loose``: active tasks without a launch that begin some time after everything
     before them, perhaps only when the host launches them.
@@ -82,11 +83,28 @@ class Replay(Struct, frozen=True):
     assumed_gap: Mask
     loose: Mask
 
-    def held_against(self, tasks: Tasks, windows: Intervals) -> Replay:
-        """Return the replay with its error over each of these windows, too: errors must not cancel each other."""
-        length = windows.end - windows.start
-        off = int(np.abs(self.lengths(tasks, windows) - length).sum())
-        return replace(self, error=max(self.error, off / max(int(length.sum()), 1)))
+    def held_against(self, tasks: Tasks, steps: Intervals) -> Replay:
+        """Return the replay as these steps, and the window that they make up, show it; without steps as it is.
+
+        The error is that over each of them, too: errors must not cancel each other. Of set-up before and an evaluation
+        after them nothing is asked: no launch, no explanation.
+        """
+        if not len(steps):
+            return self
+        span = int(steps.start[0]), int(steps.end[-1])
+        whole, errors = Intervals(np.array(span[:1]), np.array(span[1:])), []
+        for windows in (whole, steps):
+            length = windows.end - windows.start
+            off = int(np.abs(self.lengths(tasks, windows) - length).sum())
+            errors.append(off / max(int(length.sum()), 1))
+        start = tasks.start[self.active]
+        inside = self.task[(start >= span[0]) & (start < span[1])]
+        known = np.count_nonzero(self.program.launch_ns[inside] != NEVER)
+        return replace(
+            self,
+            launched=float(known / max(len(inside), 1)),
+            error=max(errors),
+        )
 
     def lengths(self, tasks: Tasks, windows: Intervals) -> I64:
         """Return the replayed lengths, ns, of windows whose borders are starts or ends of tasks, as measured."""

@@ -71,13 +71,14 @@ class Study(Struct, frozen=True):
         launches = calibrate(tasks, thresholds, Returns(syncs.start[sure], syncs.end[sure], one[sure]))
         timeline = lay_out(tasks, launches)
         numbers, steps = step_windows(tasks)
+        whole = whole_steps(tasks, numbers, thresholds)
         types = type_labels(tasks).narrowed()
         main = main_thread(host)
         threads = HostThreads.of(tasks, host, main)
         replay = None
         if launches.known.any() and not profile.excerpt:
-            replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds).held_against(tasks, steps)
-        whole = whole_steps(tasks, numbers, thresholds)
+            replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds)
+            replay = replay.held_against(tasks, Intervals(steps.start[whole], steps.end[whole]))
         judged = judged_window(steps, whole) or timeline.span
         return cls(
             profile=profile,
@@ -106,9 +107,11 @@ class Study(Struct, frozen=True):
         """
         if self.profile.excerpt or self.usable:
             return self.replay
-        return build_replay(
+        replay = build_replay(
             self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True
         )
+        judged = Intervals(self.steps.start[self.whole], self.steps.end[self.whole])
+        return replay.held_against(self.profile.tasks, judged)
 
     @property
     def judged(self) -> tuple[int, int]:
