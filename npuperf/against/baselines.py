@@ -300,6 +300,8 @@ def reduced(result: Result) -> Result:
         devices=devices,
         operators=[],
         kernels=[],
+        judged_operators=None,
+        judged_kernels=None,
         findings=findings,
         what_if=[],
         cluster=cluster

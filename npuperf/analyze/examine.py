@@ -23,7 +23,7 @@ from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, span_of, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
-from npuperf.device.steps import numbers_repeat, step_windows
+from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
@@ -31,6 +31,7 @@ from npuperf.device.whatif import Scene, is_all_communication, names_ranks, pars
 from npuperf.device.witness import check_totals, why_cut
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
+from npuperf.model.labels import Labels
 from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, WhatIf
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -44,8 +45,25 @@ class Earlier(Struct, frozen=True):
     plog: tuple[str, ...] = ()
 
 
+class Ranked(Struct, frozen=True):
+    """The operators and the longest kernels, most time first, of a stretch of a device's time."""
+
+    operators: dict[Key, OperatorSum] = field(default_factory=dict)
+    kernels: list[Kernel] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, profile: DeviceProfile, tasks: Tasks, types: Labels, question: Question, origin: int) -> Ranked:
+        """Sum and list some tasks of a device; ``types``: theirs; ``origin``: from when their times count."""
+        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, origin)
+        return cls(operators, longest_kernels(profile, tasks, origin, question.top))
+
+
 class Examined(Struct, frozen=True):
-    """What one device adds to the result; ``sums``: the exporter's, where there are no kernels."""
+    """What one device adds to the result.
+
+    ``listed``: of all that was recorded, or of the step that was asked for; ``judged``: of what is judged alone, None
+    where that is the same; ``sums``: the exporter's, where there are no kernels.
+    """
 
     report: Device
     pace: Pace
@@ -53,8 +71,8 @@ class Examined(Struct, frozen=True):
     excerpt: Message | None = None
     sums: RankSums | None = None
     summary: RankSummary | None = None
-    operators: dict[Key, OperatorSum] = field(default_factory=dict)
-    kernels: list[Kernel] = field(default_factory=list)
+    listed: Ranked = Ranked()
+    judged: Ranked | None = None
     findings: list[Finding] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
     checked: list[Checked] = field(default_factory=list)
@@ -76,18 +94,18 @@ def examine(
             )
         )
         profile = profile.without_steps()
-    # What is listed of all that was recorded, unless a step was asked for.
     recorded, types, origin = profile.tasks, type_labels(profile.tasks), span_of(profile.tasks)[0]
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
         inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
         recorded, types = recorded.part(inside), types.filter(inside)
-    operators = sum_operators(profile, recorded, types, request.cores or profile.cores, origin)
-    kernels = longest_kernels(profile, recorded, origin, request.top)
-    del recorded, types
+    listed = Ranked.of(profile, recorded, types, request, origin)
+    rest = request.step is None and _goes_beyond_steps(recorded, thresholds)  # then counters are asked for once more
     worked = Worked.of(profile.tasks)
-    profile = profile.without_counters()  # of which nothing else is asked
+    profile = profile.without_counters()
+    if not rest:
+        del recorded, types
     give_back()  # what reading needed; from here on what one part has freed the next one takes
     totals = check_totals(profile, thresholds)
     if cut := why_cut(totals):
@@ -101,6 +119,11 @@ def examine(
         study.judged if request.step is None else study.step_span(request.step),
         request.cores or profile.cores,
     )
+    of_window = None
+    if rest:
+        inside = within(recorded, span)
+        of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), request, origin)
+        del recorded, types
     judged = judge_window(study, span, request.step, thresholds)
     steps = [step.step for step in judged.whole_steps]
     window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
@@ -117,19 +140,27 @@ def examine(
     report = describe(window, judged, request, summary, replaced, totals, worked)
     waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
     view = DeviceView(**structs.asdict(window), paused=waited, report=report)
-    of_window = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
+    expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
     return Examined(
         report=report,
         pace=judged.pace,
         digest=digest_device(study, report, summary),
         excerpt=profile.excerpt,
         summary=summary,
-        operators=operators,
-        kernels=kernels,
+        listed=listed,
+        judged=of_window,
         findings=advise(view, request.rules, summary),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
-        checked=[check_limit(of_window, expectation, cores) for expectation in request.expect],
+        checked=[check_limit(expected, expectation, cores) for expectation in request.expect],
     )
+
+
+def _goes_beyond_steps(tasks: Tasks, thresholds: Thresholds) -> bool:
+    """Tell whether kernels were recorded outside of the whole steps, if there are any."""
+    numbers, _ = step_windows(tasks)
+    kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
+    whole = whole_steps(tasks, numbers, thresholds)
+    return bool(whole.any() and (not whole.all() or (tasks.step[kernels] < 0).any()))
 
 
 def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:

@@ -15,7 +15,7 @@ from npuperf.advise import load_thresholds, sort_findings
 from npuperf.analyze.describe import with_costliest
 from npuperf.analyze.devices import AllDevices, each_for_itself
 from npuperf.analyze.digests import merge_digests
-from npuperf.analyze.examine import Earlier, Examined, examine
+from npuperf.analyze.examine import Earlier, Examined, Ranked, examine
 from npuperf.analyze.request import Question
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, UsageError
@@ -27,7 +27,7 @@ from npuperf.device.steps import step_windows
 from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import DeviceProfile, is_kept
 from npuperf.model.parts import GroupSize, Tool, Workload
-from npuperf.model.result import Input, InputKind, Result, Verdict
+from npuperf.model.result import Input, InputKind, Kernel, Operator, Result, Verdict
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.context import merged_exports, read_plog
 from npuperf.readers.log import Progress, ReadLog
@@ -83,12 +83,16 @@ def told_apart(examined: list[Examined], path: Path) -> list[Examined]:
     def named(part: _T, e: Examined) -> _T:
         return structs.replace(part, run=run[e.report.source])  # type: ignore[type-var]  # structs all
 
+    def ranked(own: Ranked, e: Examined) -> Ranked:
+        return structs.replace(own, kernels=[named(k, e) for k in own.kernels])
+
     return [
         structs.replace(
             e,
             report=named(e.report, e),
             findings=[named(f, e) for f in e.findings],
-            kernels=[named(k, e) for k in e.kernels],
+            listed=ranked(e.listed, e),
+            judged=e.judged and ranked(e.judged, e),
             what_if=[named(w, e) for w in e.what_if],
         )
         for e in examined
@@ -303,13 +307,20 @@ def work_out(
     verdict = with_costliest(together.verdict, together.devices, thresholds)
     checked = [e.checked for e in examined if e.checked]
     exported: dict[str, Any] = merged_exports([s.log for s in sources if s.examined])
+    operators, kernels = _merged([e.listed for e in examined], question.top, thresholds)
+    judged_operators = judged_kernels = None
+    if any(e.judged for e in examined):
+        alone = [e.judged or e.listed for e in examined]
+        judged_operators, judged_kernels = _merged(alone, question.top, thresholds)
     result = Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(question, recording, sources, context, twice),
         verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
         devices=together.devices,
-        operators=list_operators(merge_operators([e.operators for e in examined]), thresholds),
-        kernels=sorted((k for e in examined for k in e.kernels), key=lambda k: -k.dur_ns)[: question.top],
+        operators=operators,
+        kernels=kernels,
+        judged_operators=judged_operators,
+        judged_kernels=judged_kernels,
         findings=sort_findings(together.findings),
         what_if=together.what_if,
         cluster=together.cluster,
@@ -320,6 +331,12 @@ def work_out(
         **exported,
     )
     return result, not errors and all(log.settled for log in (context, *(s.log for s in sources)))
+
+
+def _merged(listed: list[Ranked], top: int, thresholds: Thresholds) -> tuple[list[Operator], list[Kernel]]:
+    """Return the operators of all devices together, and the longest of their kernels."""
+    operators = list_operators(merge_operators([each.operators for each in listed]), thresholds)
+    return operators, sorted((k for each in listed for k in each.kernels), key=lambda k: -k.dur_ns)[:top]
 
 
 def _examine(reading: Reading, question: Question, thresholds: Thresholds, earlier: Earlier) -> _Source:

@@ -181,6 +181,7 @@ def summarise(
         return None
     known = idle.known & (idle.ready > idle.start)
     shown = (steps.start < span[1]) & (steps.end > span[0])
+    numbers = study.step_numbers[shown].tolist()
     longest = max((p for p in phases if p.bound == bound), key=lambda p: p.end_ns - p.start_ns, default=None)
     operations, compute = operations.filter(inside), study.timeline.compute
     exposed = Intervals.union(operations.start, operations.end).minus(compute)
@@ -198,7 +199,7 @@ def summarise(
         step_end=steps.end[shown],
         compute_ns=window.compute_ns,
         host_ns=window.host_wait_ns + window.launch_latency_ns if idle.known.any() or not window.idle_ns else None,
-        vendor_bubble_ns=_bubble(profile.vendor_steps),
+        vendor_bubble_ns=_bubble([v for v in profile.vendor_steps if not numbers or v.step in (None, *numbers)]),
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),
         slowed=slowed(tasks, types, thresholds)[:_OPERATORS],

@@ -231,10 +231,10 @@ class SyncSite(Model, frozen=True, kw_only=True):
 
 
 class ReplayCheck(Model, frozen=True, kw_only=True):
-    """How well the model reproduces the measured window, and whether figures may be modelled with it.
+    """How well the model reproduces what is judged, and whether figures may be modelled with it.
 
-    ``error``: relative difference of the window's length; ``unexplained_ns``: idle time of the judged
-    window kept as measured.
+    ``error``: relative difference of its length, or of the steps', whichever is more; ``unexplained_ns``: idle time in
+    it that is kept as measured; ``launched``: the share of its tasks with a known launch.
     """
 
     usable: bool
@@ -828,6 +828,8 @@ EXPORTED = ("host_sums", "suggestions")
 class Result(Document, frozen=True, kw_only=True):
     """The document of ``npuperf analyze``.
 
+    ``operators`` and ``kernels`` are of all that was recorded, or of the step that was asked for; ``judged_operators``
+    and ``judged_kernels`` of what is judged alone, None where that is the same.
     ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run.
     Those of EXPORTED are the exporter's, where it wrote any; no verdict depends on them.
     """
@@ -840,6 +842,8 @@ class Result(Document, frozen=True, kw_only=True):
     kernels: list[Kernel]
     findings: list[Finding]
     what_if: list[WhatIf]
+    judged_operators: list[Operator] | None = None
+    judged_kernels: list[Kernel] | None = None
     cluster: Cluster | None = None
     comparison: Comparison | None = None
     digest: Digest | None = None
@@ -847,3 +851,13 @@ class Result(Document, frozen=True, kw_only=True):
     host_sums: list[HostSum] = []
     suggestions: list[Suggestion] = []
     thresholds: dict[str, Any]
+
+    @property
+    def window_operators(self) -> list[Operator]:
+        """The operators of what is judged, the most expensive first."""
+        return self.operators if self.judged_operators is None else self.judged_operators
+
+    @property
+    def window_kernels(self) -> list[Kernel]:
+        """The longest kernels of what is judged."""
+        return self.kernels if self.judged_kernels is None else self.judged_kernels

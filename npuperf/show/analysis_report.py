@@ -142,9 +142,8 @@ def _tables(result: Result, view: View) -> Iterator[Filled]:
         for device in result.devices:
             title = say("where the time goes on {device}", device=words.device_name(device))
             yield filled(split.titled(title), partition_rows(device))
-    wider = any(device.window != device.partition for device in result.devices)  # than what the partitions show
     for table in tables_of(Result):
-        if not table.aside and (wider or table.name != "devices"):
+        if not table.aside and table.name != "devices":  # which has what the partitions show
             yield fill(table.with_meters(), result, view.top)
 
 

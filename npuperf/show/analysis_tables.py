@@ -26,6 +26,10 @@ def _sides(result: Result) -> Iterator[Row]:
                 yield device, side, time
 
 
+def _wider(result: Result) -> Iterator[Row]:
+    return ((device,) for device in result.devices if device.window != device.partition)
+
+
 def _types(phase: Phase) -> list[str]:
     return [kernel.type for kernel in phase.kernels]
 
@@ -67,6 +71,8 @@ _PARTITION: Final = (
     Column("comm_wait_ns", say("exposed wait for ranks"), "ms", "partition.comm_wait_ns", 3),
     Column("comm_unknown_ns", say("exposed, unknown which"), "ms", "partition.comm_unknown_ns", 3),
 )
+#: The same of a device's window.
+_WINDOW: Final = tuple(replace(column, get=f"window.{column.key}") for column in _PARTITION)
 _GAIN: Final = (
     Column("gain_low_ns", say("saves per step or window, min"), "us", "gain_ns_per_step.0"),
     Column("gain_high_ns", say("saves per step or window, max"), "us", "gain_ns_per_step.1"),
@@ -84,10 +90,13 @@ _NO_NAMES: Final = {name: WORDS[name] for name in ("others", "nothing recorded")
 _OF_DEVICES: Final = (
     *CLUSTER_TABLES,
     Table("devices", say("devices"), each("devices"), (
-        *_WHO, *_PARTITION, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
+        *_WHO, *_WINDOW, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
         Column("stage", say("stage"), "id", quiet=True),
         Column("bubble", say("% in receives"), "share", quiet=True,
                get=lambda d: None if d.bubble_ns is None else d.bubble_ns / max(d.window.span_ns, 1)),
+    ), topic="time", go=lambda at, device: at.whole(device)),
+    Table("recorded", say("all that was recorded, with what is not judged"), _wider, (
+        *_WHO, *_PARTITION,
     ), topic="time", go=lambda at, device: at.whole(device)),
     Table("phases", say("phases"), each("devices", "phases"), (
         *_WHO,
@@ -164,7 +173,7 @@ _OF_DEVICES: Final = (
     Table(
         "streams", say("streams, each on its own (their idle time overlaps)"), each("devices", "streams"),
         (*_WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION), topic="time"),
-    Table("operators", say("operators by total time"), each("operators"), (
+    Table("operators", say("operators by total time"), each("window_operators"), (
         _TYPE, _CORE, _COUNT,
         Column("total_ns", say("total"), "ms"),
         Column("share", say("% of operator time"), "share", whole=1.0),
@@ -183,7 +192,7 @@ _OF_DEVICES: Final = (
         Column("torch_op", say("torch operator"), weight=2),
         _CODE,
     ), usual=True, topic="operators", go=lambda at, o: at.anywhere("operator", o.type, o.core)),
-    Table("kernels", say("longest kernels"), each("kernels"), (
+    Table("kernels", say("longest kernels"), each("window_kernels"), (
         *_WHO,
         Column("name", say("kernel"), "kernel", weight=0),
         Column("type", say("type"), "kernel", weight=2),
@@ -289,7 +298,7 @@ _OF_DEVICES: Final = (
         Column("block_expected", say("expected"), "id"),
         Column("reason", say("why"), "message"),
     ), topic="cores"),
-    Table("counters", say("hardware counters by operator"), each("operators", "pmu"), (
+    Table("counters", say("hardware counters by operator"), each("window_operators", "pmu"), (
         _TYPE, _CORE,
         Column("bound", say("unit bound"), "word", weight=3),
         Column("rule", say("what the units do"), "message", weight=0),

@@ -255,7 +255,7 @@ def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[Re
 
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield every table that is not on the screen anyway."""
-    alone = len(result.devices) == 1 and result.devices[0].window == result.devices[0].partition
+    alone = len(result.devices) == 1  # of which the screen has what the table of devices has
     for table in tables_of(Result):
         if not table.aside and not (alone and table.name == "devices"):
             found = fill(table, result, view.top)

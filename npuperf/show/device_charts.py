@@ -265,10 +265,10 @@ def _blame(device: Device, several: bool, where: Whereabouts) -> Chart | None:
 
 def _operators(result: Result, where: Whereabouts) -> Chart | None:
     """Draw the operators that take most of the time."""
-    total = sum(operator.total_ns for operator in result.operators)
+    total = sum(operator.total_ns for operator in result.window_operators)
     if total <= 0:
         return None
-    ranked = sorted(result.operators, key=lambda operator: -operator.total_ns)
+    ranked = sorted(result.window_operators, key=lambda operator: -operator.total_ns)
     shown = ranked[:_OPERATORS]
     names = short_names(o.type for o in shown)
     colours = [_CORE_COLOUR.get(o.core or "", "c-unattributed") for o in shown]

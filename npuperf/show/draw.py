@@ -142,7 +142,7 @@ def _split_slices(parts: LaneSlices, origin: int, study: JobStudy, place: int) -
 
 # -- Where in a picture to look for what a report names: operators, waits, synchronisations, steps.
 #
-# What a report says of waiting is about what is judged: waits are looked for there first, and then everywhere.
+# What a report says is about what is judged: operators and waits are looked for there first, and then everywhere.
 
 #: How many of a kind have a place: those that take most time.
 _OPERATORS: Final = 400
@@ -159,17 +159,17 @@ def signposts(drawing: Drawing) -> Iterator[Signpost]:
     # The longest kernel of each type, and of each type on each core.
     tasks, types, cores = study.profile.tasks, study.types, core_labels(study.profile.tasks)
     kernels = (tasks.work == Work.COMPUTE) | (tasks.work == Work.COMMUNICATION)
-    rows = np.flatnonzero(kernels & (tasks.start < last) & (tasks.start >= first))
     kinds = types.codes.astype(np.int64)
-    for keys, known in ((kinds, None), (kinds * (len(cores.names) + 1) + cores.codes, cores)):
-        for row in _longest(keys, tasks.dur, rows, _OPERATORS):
-            name = place_name(types[row] or "N/A", known[row] if known else None)
-            yield "operator", name, int(tasks.start[row]), int(tasks.end[row])
     sync_start, sync_end = study.syncs.start - study.launches.skew, study.syncs.end - study.launches.skew
     drawn = (sync_end > first) & (sync_start < last)
     # What is judged comes before all that is drawn; of one step alone these are the same.
     for span in dict.fromkeys((study.judged if drawing.window == study.timeline.span else drawing.window,
                                drawing.window)):  # fmt: skip
+        rows = np.flatnonzero(kernels & (tasks.start < span[1]) & (tasks.start >= span[0]))
+        for keys, known in ((kinds, None), (kinds * (len(cores.names) + 1) + cores.codes, cores)):
+            for row in _longest(keys, tasks.dur, rows, _OPERATORS):
+                name = place_name(types[row] or "N/A", known[row] if known else None)
+                yield "operator", name, int(tasks.start[row]), int(tasks.end[row])
         pieces = study.blamed.within(*span)
         events = study.nesting.events.name
         labels = events.take(np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event))
