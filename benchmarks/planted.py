@@ -153,8 +153,8 @@ class Recording:
 
     @property
     def span(self) -> int:
-        """Length of the device's window."""
-        return max(t.end for t in self.tasks) - min(t.start for t in self.tasks)
+        """Length of the steps: until host and device are done with the last one."""
+        return max(*(t.end for t in self.tasks), self.steps[-1][2]) - self.steps[0][1]
 
 
 class _Machine:

@@ -53,7 +53,8 @@ class Costly(Struct, frozen=True):
 def costly(view: DeviceView, chosen: Callable[[SyncSite], bool]) -> list[Costly]:
     """Return the chosen places whose waits cost a notable part of a step, the costliest first.
 
-    What lies before the first task of the window cannot be replayed: it may cost nothing, or all of its length.
+    What lies before the window cannot be replayed: it may cost nothing, or all of its length. So may the idle time in
+    which a copy is prepared, which need not be where the host does not wait for it.
     """
     least = max(view.thresholds.cause_share * view.per_step(view.partition.span_ns), 1)
     found = []
@@ -62,7 +63,8 @@ def costly(view: DeviceView, chosen: Callable[[SyncSite], bool]) -> list[Costly]
             low, high = site.gain_ns_per_step
             if site.purpose == "step_end":  # who needs the step's results, as a checkpoint does, has to wait
                 low = 0
-            found.append(Costly(site, (low, max(high, view.per_step(site.before_ns)))))
+            open_ = site.before_ns + (site.held_ns if site.kind in ("htod", "copy") else 0)
+            found.append(Costly(site, (low, max(high, view.per_step(open_)))))
     return sorted((c for c in found if c.gain[1] >= least), key=lambda c: c.gain, reverse=True)
 
 

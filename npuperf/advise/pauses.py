@@ -28,7 +28,7 @@ from npuperf.advise.needs import (
 )
 from npuperf.advise.rule import Answer, Detected, Rule, at_most, notable_wait, rule
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
-from npuperf.device.blame import NOTHING, sum_blame
+from npuperf.device.blame import NOTHING, OTHERS, sum_blame
 from npuperf.device.host_events import CODE, NONE
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
@@ -210,9 +210,10 @@ def _rule_of_cause(
         if waited < notable_wait(view):
             return None
         lines = [b for b in view.report.blame if b.cause == cause]
+        longest, *_ = (b.name for b in lines if b.name != OTHERS)
         names = [{"name": b.name, "ns": b.ns, "count": b.count, "where": b.where} for b in lines[:3]]
         return Detected(
-            title=says(share(waited / view.partition.span_ns), lines[0].name),
+            title=says(share(waited / view.partition.span_ns), longest),
             evidence={"host_wait_ns": waited, "names": names},
             gain=view.predict(f"host:{cause}*0"),
             refute=refute,
@@ -331,7 +332,7 @@ class Calls(Struct, frozen=True):
         recurs = np.ones(len(call), np.int64)
         recurs[first_of_kind] = 0
         begin = events.start[call] - view.study.launches.skew
-        first, end = view.tasks.start.min(), view.tasks.end.max()
+        first, end = view.span
         inside = (begin >= first) & (begin < end)
         inside[owner[(tasks.start[launched] >= first) & (tasks.start[launched] < end)]] = True
         return cls(

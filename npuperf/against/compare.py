@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
-from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch
+from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch, told_apart
 from npuperf.against.shifts import operator_rows, shifts, step_row
 from npuperf.against.waterfall import folded, parts_of, rounded, side_by_side, sum_runs
 from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, series, share
@@ -116,7 +116,7 @@ def compare_results(
     timed: TimedBy = "device" if any(d.timed == "device" for d in (*before, *after)) else "host"
     samples = [[np.array(d.span_ns, np.float64) for d in side if d.timed == timed] for side in (before, after)]
     stepped = all(d.steps for d in before), all(d.steps for d in after)
-    judged = _judged_steps(before, after, samples, stepped, timed, thresholds)
+    judged = _judged_steps(before, after, samples, stepped, timed, told_apart(parity), thresholds)
     means, medians = (
         [
             rounded(sums.total_ns, max(sums.windows, 1)) if sums.total_ns else None
@@ -191,12 +191,13 @@ def _judged_steps(
     samples: Sequence[Sequence[F64]],
     stepped: tuple[bool, bool],
     timed: TimedBy,
+    apart: Message | None,
     thresholds: Thresholds,
 ) -> Judged:
     """Judge the lengths of the steps; two sides that agree in everything are the same, however few steps they have.
 
     ``samples``: of both sides, ``timed`` by the device or by the host. Without any on a side nothing is the same: that
-    equal work was counted says nothing of the time that it took.
+    equal work was counted says nothing of the time that it took. ``apart``: why a step is not the same on both sides.
     """
     if not all(samples):
         if not any(samples):
@@ -217,6 +218,8 @@ def _judged_steps(
     if stepped[0] != stepped[1]:
         why = say("one side has no steps: all that it recorded stands against single steps")
         return Judged("cannot_tell", why, needs=_MARK)
+    if apart is not None:
+        return Judged("cannot_tell", apart)
     judged = judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
     if not stepped[0] and judged.interval is None:
         why = say("no steps are recorded: all that one side recorded stands against all that the other one did")

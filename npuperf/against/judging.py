@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.against.gates import Aggregate, Condition, Sign
+from npuperf.against.parity import told_apart
 from npuperf.base.messages import Message, Parameter, chain, number, say, say_n, series
 from npuperf.model.comparison import Comparison, WaterfallPart
 from npuperf.model.document import Gate, Measured, Status, quantity
@@ -73,7 +74,10 @@ def judge_gate(
         answer = _Answer("cannot_tell", found.reason)
     elif condition.relative:
         runs = [found, *(metric.measure(one, argument) for one in again)]
+        apart = None if comparison is None or condition.metric.exact else told_apart(comparison.parity)
         answer, baseline, limit = _changed(condition, runs, before)
+        if apart is not None:
+            answer = _Answer("cannot_tell", apart)
     else:
         answer = _absolute(condition, found)
 

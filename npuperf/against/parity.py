@@ -26,6 +26,8 @@ _CLOCK: Final = 0.01
 _OVERHEAD: Final = 0.05
 #: Of the launches or the time, that both have: below, the sides did not do the same work.
 _IN_COMMON: Final = 0.5
+#: The difference that makes a step of one side another thing than one of the other.
+_TOLD_BY: Final = "steps told by"
 #: Differences that a sentence names.
 _NAMED: Final = 3
 #: From here on the share of compute time in operators of a backward pass, or of an optimizer, makes a run a training.
@@ -162,6 +164,26 @@ def _recorded(old: Side, new: Side) -> Iterator[Difference]:
         if (lack in lacks[0]) != (lack in lacks[1]):
             texts = (lacking if lack in side else there for side in lacks)
             yield _differs(what, *texts, reason=why)
+    bounded = [_bounded_by(side) for side in (old, new)]
+    if None not in bounded and bounded[0] != bounded[1]:
+        texts = ("the host's ranges" if host else "first kernels" for host in bounded)
+        why = say(
+            "steps of one side are as the host ran them, of the other from first kernel to first kernel, so that what "
+            "the host does before the first one counts on one side only; analyze the recording anew where it was "
+            "analyzed by an earlier version, and record the timeline on both sides"
+        )
+        yield _differs(_TOLD_BY, *texts, reason=why)
+
+
+def told_apart(parity: Sequence[Difference]) -> Message | None:
+    """Return why steps are not the same on both sides, where they are told by something else."""
+    return next((difference.reason for difference in parity if difference.what == _TOLD_BY), None)
+
+
+def _bounded_by(side: Side) -> bool | None:
+    """Tell whether the host's ranges bound the steps of a side; None where it has none, or of either kind."""
+    kinds = {run.digest.bounded_by for run in side.runs if run.digest is not None and run.digest.steps}
+    return "host" in kinds if len(kinds) == 1 and side.sums.total_ns else None
 
 
 def in_common(old: Side, new: Side) -> float | None:

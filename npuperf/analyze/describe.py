@@ -15,7 +15,7 @@ from npuperf.device.blame import IdleAfter, sum_blame
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.dependencies import sum_dependencies
 from npuperf.device.mode import is_slowed
-from npuperf.device.partition import lay_out, window, within
+from npuperf.device.partition import lay_out, span_of, window, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone
 from npuperf.device.replay import Elasticities
 from npuperf.device.steps import join_alike, segment, shortest_phase, typical_step
@@ -131,7 +131,7 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
     weight = _occupying(profile.tasks)
     return JudgedWindow(
         partition=partition,
-        whole=study.timeline.whole() if step is None else partition,
+        whole=study.timeline.partition(window(*span_of(profile.tasks)))[0] if step is None else partition,
         pace=pace,
         verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
         steps=steps,
@@ -159,8 +159,10 @@ def describe(
     worked = worked and worked.filter(within(profile.tasks, span))
     launched = int(np.count_nonzero(launches.known))
     refusal = None if replay is None else replay.refusal(thresholds, study.judged)
-    start, outside = span[0] - study.timeline.span[0], judged.whole.span_ns - judged.partition.span_ns
-    before = start if outside > 0 else 0
+    origin, (first, last) = study.timeline.span[0], span_of(profile.tasks)
+    of_tasks = dict(zip(study.step_numbers.tolist(), study.timeline.partition(study.of_tasks), strict=True))
+    compared = {step.step: of_tasks[step.step] for step in judged.steps}
+    all_counts = request.step is not None  # of the step that was asked for
     return Device(
         rank=profile.rank,
         device=profile.device,
@@ -169,7 +171,7 @@ def describe(
         soc=window.soc,
         cores_cube=window.cores.cube,
         cores_vector=window.cores.vector,
-        origin_ns=study.timeline.span[0],
+        origin_ns=origin,
         partition=judged.whole,
         verdict=judged.verdict,
         clock=Clock(
@@ -187,7 +189,7 @@ def describe(
         steps=judged.steps,
         streams=_streams(window),
         cores=core_use(window.tasks, window.cores, span[1] - span[0], window.over_time, worked),
-        vendor=compare_vendor_steps(profile.vendor_steps, judged.steps, judged.whole, thresholds)
+        vendor=compare_vendor_steps(profile.vendor_steps, compared, judged.whole, thresholds)
         if request.step is None or judged.steps
         else [],
         phases=judged.phases,
@@ -213,12 +215,12 @@ def describe(
         super_kernel_checks=super_kernel_checks,
         judged=JudgedSteps(
             steps=len(judged.whole_steps),
-            start_ns=start,
+            start_ns=span[0] - origin,
             partition=judged.partition,
-            before_ns=before,
-            after_ns=outside - before,
+            before_ns=0 if all_counts else max(span[0] - first, 0),
+            after_ns=0 if all_counts else max(last - span[1], 0),
         )
-        if judged.steps
+        if judged.steps or study.since is not None
         else None,
         recording_overhead=profile.context.overhead,
         environment=[RecordedVariable(name=n, value=v, recorded_by=by) for n, v, by in environment.recorded()],
@@ -310,6 +312,8 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
     begin, end = (times - study.launches.skew for times in (study.syncs.start, study.syncs.end))
     chosen = study.syncs_of(span)
     before, length = np.maximum(np.minimum(end, span[0]) - begin, 0), end - begin
+    inside = Intervals(np.clip(begin, *span), np.clip(end, *span))
+    held = inside.end - inside.start - study.timeline.active.within(inside)
     pause_ns = window.thresholds.pause_ns
     idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, pause_ns, span)
     for point in study.points:
@@ -337,6 +341,7 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
             pinned=point.pinned,
             purpose=point.purpose,
             before_ns=int(before[point.calls[chosen[point.calls]]].sum()),
+            held_ns=int(held[point.calls[chosen[point.calls]]].sum()),
         )
         for point, count, host, idle in sites
     ]

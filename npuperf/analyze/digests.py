@@ -90,6 +90,7 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
         keyed_by=keyed_by,
         uncounted=untold,
         lacks=lacks,
+        bounded_by=study.bounded_by,
         operators=operators,
     )
 
@@ -401,6 +402,7 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
         keyed_by=keyed_by,
         uncounted=untold,
         lacks=list(dict.fromkeys(lack for device in devices for lack in device.lacks)),
+        bounded_by="host" if all(device.bounded_by == "host" for device in devices) else "device",
     )
 
 

@@ -178,6 +178,15 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
                 device=profile.device,
             )
         )
+    if study.since is not None:
+        log.warn(
+            say(
+                "rank {rank}, device {device}: the recording began while earlier work still ran, which is not in it; "
+                "what is judged begins where that had ended",
+                rank=profile.rank,
+                device=profile.device,
+            )
+        )
     if not (tasks.type.known() & (tasks.work != Work.CONTROL)).any():
         log.warn(say("operator types are not recorded: kernels are grouped by name, without running numbers"))
     known = profile.cores

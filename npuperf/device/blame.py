@@ -82,7 +82,9 @@ def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -
     """Blame every nanosecond of host wait on one host event."""
     real = np.flatnonzero(gaps.known & (gaps.submitted > gaps.start))
     task = gaps.task[real]
-    chain = (threads.launch[task], threads.op[task], np.full(len(task), threads.main))
+    main = np.full(len(task), threads.main)
+    # where no task ends the gap nobody launches: it is the main thread that does something else
+    chain = (np.where(task >= 0, threads.launch[task], main), np.where(task >= 0, threads.op[task], main), main)
     pieces = blame_intervals(chain, gaps.start[real] + skew, gaps.submitted[real] + skew, nesting)
     order = np.argsort(pieces.start, kind="stable")
     event = narrow(pieces.event[order])
@@ -92,8 +94,8 @@ def blame_waits(gaps: Gaps, threads: HostThreads, nesting: Nesting, skew: int) -
 def blame_intervals(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesting) -> Pieces:
     """Cut intervals (host clock) into pieces by innermost event, passing idle time on along the chain of threads.
 
-    The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE. A thread that
-    stands in the chain several times in a row, to its end, is asked once.
+    The last answer counts where no thread of the chain was busy: the frame or range it was in, or NONE; of a bare step
+    that is the frame around it. A thread that stands in the chain several times in a row, to its end, is asked once.
     """
     owner, done = np.arange(len(start)), []
     for level, thread in enumerate(chain):
@@ -109,7 +111,8 @@ def blame_intervals(chain: tuple[I64, ...], start: I64, end: I64, nesting: Nesti
         owner, start, end = owner[rest.owner], rest.start, rest.end
         if not len(owner):
             break
-    return Pieces.join(done)
+    found = Pieces.join(done)
+    return Pieces(found.owner, found.start, found.end, nesting.around_steps(found.event))
 
 
 def _busy(event: I64, nesting: Nesting) -> Mask:

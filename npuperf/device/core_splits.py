@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from npuperf.base.messages import say
 from npuperf.device.cores import Contended, Sweep, blocks
 from npuperf.device.host_events import NONE
-from npuperf.device.maxplus import NEVER, Program, Times
+from npuperf.device.maxplus import NEVER, Program
 from npuperf.device.order import is_event_wait, previous_same, records_events
 from npuperf.device.partition import Launches
+from npuperf.device.replay import Replayed
 from npuperf.device.whatif import Scene, gains_of, saved
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import SMALL, Intervals, narrow
@@ -377,13 +378,17 @@ def _excerpt(bench: Bench) -> Bench:
     part = replace(
         replay,
         program=replay.program.part(slice(until)),
-        base=Times(replay.base.start[:count], replay.base.end[:count]),
+        base=Replayed(replay.base.start[:count], replay.base.end[:count], replay.mark[:0]),
+        mark=replay.mark[:0],
+        moment=replay.moment[:0],
         **{name: getattr(replay, name)[:count] for name in ("active", "awaited", "task", "assumed_gap", "loose")},
     )
     shorter = replace(
         scene,
         replay=part,
         last=count,
+        opening=NONE,
+        closing=NONE,
         work=scene.work[:count],
         types=scene.types.take(np.arange(count)),
         ending=scene.ending[:0],

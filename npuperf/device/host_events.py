@@ -303,6 +303,17 @@ class Nesting(Struct, frozen=True):
         """Return for each event the innermost marked event among itself and those around it, NONE if none."""
         return _nearest(self.parent, event, marked)
 
+    def around_steps(self, event: I64) -> I64:
+        """Return the event around each step, where a frame or range is; a step by itself tells nothing."""
+        step = self.causes == CODE["step"]
+        if not step.any():
+            return event
+        bare = np.flatnonzero((event >= 0) & step[event])
+        around = self.nearest(self.parent[event[bare]], ~step)
+        found = event.copy()
+        found[bare[around >= 0]] = around[around >= 0]
+        return found
+
     def outermost(self, event: I64, marked: Mask) -> I64:
         """Return for each event the outermost marked event among itself and those around it, NONE if none."""
         found = np.full(len(event), NONE)

@@ -58,6 +58,10 @@ class Launches(Struct, frozen=True):
         """True where the launch of a task is known."""
         return np.not_equal(self.end, NO_TIME)
 
+    def no_earlier(self, time: int) -> Launches:
+        """Return the same with launches that return at a time, ns, or later."""
+        return replace(self, end=np.where(self.known, np.maximum(self.end, time), NO_TIME))
+
     def take(self, index: I64 | slice) -> Launches:
         """Return the launches of the tasks at ``index``, or of a stretch of them."""
         return replace(self, end=self.end[index])
@@ -160,7 +164,8 @@ class Gaps(Struct, frozen=True):
     Until ``submitted`` (the launch of ``task`` returned) the device waited for the host, until ``ready`` for the
     launch to arrive, then for a dependency. Where the launch latency cannot be told, ``submitted`` is ``ready``. Where
     the launch is not ``known`` the whole gap is unattributed.
-    ``task`` is an index into the tasks laid out; -1 at the end of the window.
+    ``task`` is an index into the tasks laid out; -1 where no task ends the gap: after the last one, where it is
+    ``known`` to be the host's that launches nothing more before its step ends.
     """
 
     start: I64
@@ -233,7 +238,7 @@ class Timeline(Struct, frozen=True):
     def host_waits(self, tasks: int) -> I64:
         """Return for each of the tasks laid out how long the idle device waited for its launch, ns."""
         waits = np.zeros(tasks, np.int64)
-        ended = self.idle.known
+        ended = self.idle.known & (self.idle.task >= 0)
         waits[self.idle.task[ended]] = (self.idle.submitted - self.idle.start)[ended]
         return waits
 
@@ -254,12 +259,24 @@ def span_of(tasks: Tasks) -> tuple[int, int]:
 
 
 def within(tasks: Tasks, span: tuple[int, int]) -> slice:
-    """Return which tasks a window is about: those that begin in it, or all where it is all of the device's time."""
-    return slice(0, len(tasks)) if span == span_of(tasks) else slice(*np.searchsorted(tasks.start, span).tolist())
+    """Return which tasks a window is about: those that begin in it, or all where it holds all of the device's time."""
+    first, last = span_of(tasks)
+    holds_all = span[0] <= first and last <= span[1]
+    return slice(0, len(tasks)) if holds_all else slice(*np.searchsorted(tasks.start, span).tolist())
 
 
-def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = None, rows: I64 | None = None) -> Timeline:
-    """Lay out the time of a device, or within the device's ``span`` that of some ``rows``, one stream's, say."""
+def lay_out(
+    tasks: Tasks,
+    launches: Launches,
+    span: tuple[int, int] | None = None,
+    rows: I64 | None = None,
+    *,
+    hosts_end: bool = False,
+) -> Timeline:
+    """Lay out the time of a device, or within a ``span`` that of some ``rows``, one stream's, say.
+
+    ``hosts_end``: the host's last step ends the span, so that what is idle after the last task waited for the host.
+    """
     starts, ends, work = tasks.start, tasks.end, tasks.work
     if rows is not None:
         starts, ends, work, launches = starts[rows], ends[rows], work[rows], launches.take(rows)
@@ -271,7 +288,7 @@ def lay_out(tasks: Tasks, launches: Launches, span: tuple[int, int] | None = Non
         compute=compute,
         comm_exposed=_covered_by(starts, ends, work == Work.COMMUNICATION).minus(compute),
         active=everything,
-        idle=_split(everything.gaps(start, end), starts, active, launches),
+        idle=_split(everything.gaps(start, end), starts, active, launches, hosts_end=hosts_end),
     )
 
 
@@ -282,7 +299,7 @@ def _covered_by(starts: I64, ends: I64, chosen: Mask) -> Intervals:
     return Intervals.union(starts.compress(chosen), ends.compress(chosen))
 
 
-def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches) -> Gaps:
+def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches, *, hosts_end: bool) -> Gaps:
     """Split every gap by the launch of the task that ends it (of several, the one launched first)."""
     order = np.flatnonzero(active)
     begin = starts.take(order)
@@ -303,6 +320,8 @@ def _split(gaps: Intervals, starts: I64, active: Mask, launches: Launches) -> Ga
     ready = submitted if launches.untold is not None else np.minimum(submitted + launches.latency, gaps.end)
     if not ends_in_task.all():
         first[~ends_in_task] = -1
+        if hosts_end and launches.known.any():
+            known |= ~ends_in_task
     return Gaps(gaps.start, submitted, ready, gaps.end, narrow(first), known)
 
 

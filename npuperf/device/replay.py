@@ -9,7 +9,6 @@ kept as they are and summed, so that a reader knows how much of the window the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -39,7 +38,7 @@ from npuperf.device.order import (
 )
 from npuperf.device.partition import Launches
 from npuperf.device.syncs import Syncs
-from npuperf.model.groups import numbered
+from npuperf.model.groups import among, distinct, numbered
 from npuperf.model.intervals import SIGNED, Intervals, narrow
 from npuperf.model.labels import I32, I64, U8, Mask
 from npuperf.model.result import Elasticity
@@ -51,13 +50,21 @@ _Column = TypeVar("_Column", I32, I64)
 _DEVICE: Final = ("stream", "gap_ns", "other", "other_ns", "overlap_ns")
 
 
+class Replayed(Times, frozen=True):
+    """When the replayed tasks started and ended, and when the host was at each of its marks (ns)."""
+
+    mark: I64
+
+
 class Replay(Struct, frozen=True):
     """The program, and where each measured thing is in it.
 
     ``active`` are the replayed tasks (indices, by start) and ``awaited`` the one each waited for (index into
-    ``active``, NONE). ``task`` and ``sync`` give the instruction of each. Between ``since`` and ``until`` (device
-    clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's number, -1 none).
-    The program's own times count from ``origin``; ``base`` are those of its tasks, by their order, on the clock.
+    ``active``, NONE). ``task`` and ``sync`` give the instruction of each, ``mark`` those of the moments (``moment``,
+    device clock, ns, in order) at which the host begins or ends a step while the device is idle. Between ``since`` and
+    ``until`` (device clock, ns) the host did what instruction i's ``host_ns`` counts, on ``thread`` (the system's
+    number, -1 none). The program's own times count from ``origin``; ``base`` are those of its tasks, by their order,
+    and marks, on the clock.
     ``unexplained``: idle time kept as measured, on the device clock. Of what is judged: ``launched``, the share of
     tasks with a known launch, and ``error``, the relative difference of the replayed to the measured window, or to the
     steps, whichever is more; what lies outside of it does not count.
@@ -67,11 +74,13 @@ class Replay(Struct, frozen=True):
     """
 
     program: Program
-    base: Times
+    base: Replayed
     active: I64
     awaited: I32
     task: I64
     sync: I64
+    mark: I64
+    moment: I64
     thread: I64
     since: I64
     until: I64
@@ -107,11 +116,11 @@ class Replay(Struct, frozen=True):
         )
 
     def lengths(self, tasks: Tasks, windows: Intervals) -> I64:
-        """Return the replayed lengths, ns, of windows whose borders are starts or ends of tasks, as measured."""
+        """Return the replayed lengths, ns, of windows whose borders are starts or ends of tasks, or marks."""
         if not len(windows):
             return windows.start
         start, end = tasks.start[self.active], tasks.end[self.active]
-        return _between(windows, start, end, np.argsort(end, kind="stable"))(self.base)
+        return Borders.of(windows, start, end, np.argsort(end, kind="stable"), self.moment).lengths(self.base)
 
     def fixed(self, program: Program) -> Program:
         """Return a program in which loose tasks start when they did, whatever ends before them."""
@@ -137,9 +146,9 @@ class Replay(Struct, frozen=True):
         changed["gap_ns"][first] = 0
         return program.with_columns(**changed)
 
-    def times(self, program: Program) -> Times:
-        """Run a changed program; return start and end of the active tasks, by their order."""
-        return _on_clock(run(program, self.task), self.origin)
+    def times(self, program: Program) -> Replayed:
+        """Run a changed program; return start and end of the active tasks, by their order, and the times of marks."""
+        return _run(program, self.task, self.mark, self.origin)
 
     def length(self, program: Program, first: int, last: int) -> int:
         """Run a changed program; return the length of a window from task ``first`` to the start of task ``last``, ns.
@@ -172,28 +181,74 @@ class Replay(Struct, frozen=True):
         return None
 
 
-def _on_clock(done: Times, origin: int) -> Times:
-    """Take the tasks' own times, which count from ``origin``, over onto the device's clock, in place."""
+def _run(program: Program, task: I64, mark: I64, origin: int) -> Replayed:
+    """Run a program, whose own times count from ``origin``, and take its times over onto the device's clock."""
+    done = run(program, np.append(task, mark) if len(mark) else task)
     for times in (done.start, done.end):
         times += origin
-    return done
+    n = len(task)
+    return Replayed(done.start[:n], done.end[:n], done.start[n:])
 
 
-def _between(windows: Intervals, start: I64, end: I64, by_end: I64) -> Callable[[Times], I64]:
-    """Return what tells how long windows are in other times of some tasks: between those that start or end there.
+class Borders(Struct, frozen=True):
+    """The borders of windows, first where they begin, then where they end: starts or ends of tasks, or marks.
 
-    ``start`` and ``end``: of the tasks as the windows have them, by start; ``by_end``: the tasks ordered by their end.
+    ``task``: the active task that starts (where ``starts``) or ends there; ``mark``: the mark, NONE elsewhere. A mark
+    lies between the end of the task ``before`` and the start of the one ``after``, where there is one, and stays there
+    whatever is changed: a step does not begin while the device still works for the one before.
     """
-    border, ends = np.concatenate([windows.start, windows.end]), end[by_end]
-    i = np.minimum(np.searchsorted(start, border), len(start) - 1)
-    j = by_end[np.minimum(np.searchsorted(ends, border), len(ends) - 1)]
-    starts = start[i] == border
 
-    def length(times: Times) -> I64:
-        begin, stop = np.split(np.where(starts, times.start[i], times.end[j]).astype(np.int64), 2)
+    task: I64
+    starts: Mask
+    mark: I64
+    before: I64
+    after: I64
+
+    @classmethod
+    def of(cls, windows: Intervals, start: I64, end: I64, by_end: I64, moment: I64) -> Borders:
+        """Find the borders.
+
+        ``start`` and ``end``: of the tasks as the windows have them, by start; ``by_end``: the tasks ordered by their
+        end; ``moment``: of the marks.
+        """
+        border, ends = np.concatenate([windows.start, windows.end]), end[by_end]
+        following, ended = np.searchsorted(start, border), np.searchsorted(ends, border)
+        i = np.minimum(following, len(start) - 1)
+        j = by_end[np.minimum(ended, len(ends) - 1)]
+        starts, mark = start[i] == border, np.full(len(border), NONE)
+        if len(moment):
+            at = np.minimum(np.searchsorted(moment, border), len(moment) - 1)
+            mark = np.where((moment[at] == border) & ~starts & (end[j] != border), at, NONE)
+        return cls(
+            task=np.where(starts, i, j),
+            starts=starts,
+            mark=mark,
+            before=np.where(ended > 0, by_end[np.maximum(ended - 1, 0)], NONE),
+            after=np.where(following < len(start), i, NONE),
+        )
+
+    def lengths(self, times: Times, earlier: Times | None = None) -> I64:
+        """Return how long the windows are in other times of the tasks, or in these less what is ``earlier`` (ns)."""
+        begin, stop = np.split(self._at(times, earlier), 2)
         return np.asarray(stop - begin)
 
-    return length
+    def _at(self, times: Times, earlier: Times | None) -> I64:
+        def taken(name: str, at: I64) -> I64:
+            found: I64 = getattr(times, name)[at].astype(np.int64)
+            return found if earlier is None else found - getattr(earlier, name)[at]
+
+        found = np.where(self.starts, taken("start", self.task), taken("end", self.task))
+        at = np.flatnonzero(self.mark >= 0)
+        if len(at):
+            before, after, moment = self.before[at], self.after[at], taken("mark", self.mark[at])
+            moment = np.where(before >= 0, np.maximum(moment, taken("end", before)), moment)
+            found[at] = np.where(after >= 0, np.minimum(moment, taken("start", after)), moment)
+        return found
+
+
+def borders_of(steps: Intervals) -> I64:
+    """Return when steps begin and the last one ends."""
+    return np.append(steps.start, steps.end[-1:])
 
 
 def build_replay(
@@ -203,14 +258,27 @@ def build_replay(
     threads: HostThreads,
     nesting: Nesting,
     thresholds: Thresholds,
+    borders: I64,
     *,
+    since: int | None = None,
     anchor: bool = False,
 ) -> Replay:
     """Turn measured tasks and launches into a program whose own run is the measured one.
 
-    At least one task must occupy the device; ``anchor``: see :func:`npuperf.device.order.device_arms`.
+    At least one task must occupy the device; ``borders``: of steps, of which those where no task starts or ends are the
+    host's; ``since``: what lies before is not replayed, and what had been launched before counts as launched then,
+    because work that is not recorded held it up; ``anchor``: see :func:`npuperf.device.order.device_arms`.
     """
-    active = narrow(np.flatnonzero((tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks)))
+    chosen = (tasks.work != Work.CONTROL) & ~_parts_of_collectives(tasks)
+    if since is not None:
+        chosen &= tasks.start >= since
+        launches = launches.no_earlier(since - launches.latency)
+        syncs = replace(
+            syncs,
+            start=np.maximum(syncs.start, since + launches.skew),
+            end=np.maximum(syncs.end, since + launches.skew),
+        )
+    active = narrow(np.flatnonzero(chosen))
     origin = int(tasks.start[active[0]])  # small numbers leave room for "never"
     to_host = launches.skew + origin
     start, end = tasks.start[active] - origin, tasks.end[active] - origin
@@ -222,9 +290,20 @@ def build_replay(
     launcher = tasks.launch_thread[active]
     queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
     drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
-    order = submission_order(key, launcher, known, syncs, drained, to_host)
+    moment = distinct(borders)
+    moment = moment[~(among(tasks.start[active], moment) | among(tasks.end[active], moment))]
+    marked = moment + launches.skew
+    main = np.full(len(moment), max(threads.main, 0), syncs.thread.dtype)
+    on_host = Syncs(
+        thread=np.append(syncs.thread, main),
+        start=np.append(syncs.start, marked),
+        end=np.append(syncs.end, marked),
+        event=np.append(syncs.event, np.full(len(moment), NONE)),
+    )
+    order = submission_order(key, launcher, known, on_host, np.append(drained, moment - origin), to_host)
     del launch, launcher, queued  # much memory, here and below
-    task, sync = order.places(len(active), len(syncs))
+    task, sync = order.places(len(active), len(on_host))
+    sync, mark = sync[: len(syncs)], sync[len(syncs) :]
     chain = host_chain(order, nesting, to_host)
     placed = Placed.of(start, end, stream, task)
     device = device_arms(
@@ -235,10 +314,10 @@ def build_replay(
     span, dur = (int(start.min()), int(end.max())), end - start
     del start, end, key, drained, placed
     program = _assemble(order, chain, device, waits, registers, stream, len(streams), dur)
-    since, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
+    after, until, thread = chain.since + origin, order.begin + origin, _once(order.thread)
     awaited, assumed, loose, unexplained = device.awaited, device.assumed, device.loose, device.unexplained
     del stream, dur, order, chain, device, waits, registers
-    base = _on_clock(run(program, task), origin)
+    base = _run(program, task, mark, origin)
     replayed = int(base.end.max() - base.start.min())
     return Replay(
         program=program,
@@ -247,8 +326,10 @@ def build_replay(
         awaited=awaited,
         task=task,
         sync=sync,
+        mark=mark,
+        moment=moment,
         thread=thread,
-        since=since,
+        since=after,
         until=until,
         origin=origin,
         span=span,
@@ -272,13 +353,15 @@ def _assemble(
 ) -> Program:
     """Put all arms into one program, in the order of execution.
 
-    Its state: threads, streams, registers, a clock that stands at 0, a row that nobody reads.
+    What is no task is a sync or, from their number on, a mark. Its state: threads, streams, registers, a clock that
+    stands at 0, a row that nobody reads.
     """
     registers_at = chain.threads + streams
     fixed = registers_at + int(registers.max(initial=NONE)) + 1
     trash = fixed + 1
     kind = np.int16 if trash < 1 << 15 else np.int32  # numbers of rows in little memory
-    count, launched, at_sync = len(order.task), order.thread >= 0, np.flatnonzero(order.sync >= 0)
+    count, launched, syncs = len(order.task), order.thread >= 0, len(waits.stream)
+    at_sync, at_mark = np.flatnonzero((order.sync >= 0) & (order.sync < syncs)), np.flatnonzero(order.sync >= syncs)
     of_sync = order.sync[at_sync]
 
     def of_tasks(values: _Column, default: int) -> _Column:
@@ -304,13 +387,15 @@ def _assemble(
     host_ns = chain.host_ns.copy()
     host_ns[at_sync] += waits.own_ns[of_sync]
     durations: I64 = of_tasks(dur, 0)
+    launch_ns = of_tasks(device.launch_ns, NEVER)
+    launch_ns[at_mark] = 0  # a mark is where the host is
     return Program(
         pred=rows(np.where(launched, chain.pred, trash)),
         host_ns=narrow(host_ns, SIGNED),
         waited=rows(of_syncs(chain.threads + waits.stream, trash, kind)),
         waited_ns=_once(narrow(of_syncs(waits.back_ns, NEVER), SIGNED)),
         host=rows(np.where(launched, chain.own, trash)),
-        launch_ns=of_tasks(device.launch_ns, NEVER),
+        launch_ns=launch_ns,
         stream=of_tasks(rows(chain.threads + stream), trash),
         gap_ns=of_tasks(device.gap_ns, NEVER),
         other=of_tasks(rows(np.where(waiting, other, fixed)), trash),
@@ -351,12 +436,13 @@ STEP: Final = 0.1
 class Elasticities(Struct, frozen=True):
     """Start and end of all replayed tasks, and by how much earlier they are with each resource ten percent faster, ns.
 
-    ``by_end``: the tasks ordered by their end.
+    ``by_end``: the tasks ordered by their end; ``moment``: of the marks, as measured.
     """
 
     by_end: I64
-    base: Times
-    earlier: dict[str, Times]
+    moment: I64
+    base: Replayed
+    earlier: dict[str, Replayed]
 
     @classmethod
     def of(cls, replay: Replay, work: U8) -> Elasticities:
@@ -370,14 +456,14 @@ class Elasticities(Struct, frozen=True):
             at = replay.task[work == kind]
             dur[at] = np.rint(dur[at] * (1 - STEP)).astype(np.int64)
             earlier[name] = _earlier(base, replay.times(program.with_columns(dur_ns=dur)) if len(at) else base)
-        return cls(narrow(np.argsort(base.end, kind="stable")), base, earlier)
+        return cls(narrow(np.argsort(base.end, kind="stable")), replay.moment, base, earlier)
 
     def of_windows(self, windows: Intervals) -> list[Elasticity]:
-        """Return the elasticities of windows whose borders are starts or ends of tasks."""
-        between = _between(windows, self.base.start, self.base.end, self.by_end)
-        length, sums = between(self.base), {}
+        """Return the elasticities of windows whose borders are starts or ends of tasks, or marks."""
+        borders = Borders.of(windows, self.base.start, self.base.end, self.by_end, self.moment)
+        length, sums = borders.lengths(self.base), {}
         for name, times in self.earlier.items():
-            shorter = between(times)
+            shorter = length - borders.lengths(self.base, times)
             sums[name] = np.where(length > 0, shorter / np.maximum(length, 1) / STEP, 0.0).tolist()
         return [
             Elasticity(host=h, compute=c, communication=m)
@@ -385,9 +471,9 @@ class Elasticities(Struct, frozen=True):
         ]
 
 
-def _earlier(base: Times, faster: Times) -> Times:
+def _earlier(base: Replayed, faster: Replayed) -> Replayed:
     """Return by how much earlier everything starts and ends in a faster run, ns."""
     if faster is base:
         nothing = np.broadcast_to(np.int64(0), len(base.start))
-        return Times(nothing, nothing)
-    return Times(narrow(base.start - faster.start), narrow(base.end - faster.end))
+        return Replayed(nothing, nothing, np.zeros_like(base.mark))
+    return Replayed(narrow(base.start - faster.start), narrow(base.end - faster.end), base.mark - faster.mark)

@@ -14,9 +14,11 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, chain, ns, say
 from npuperf.device.partition import Launches, Timeline
-from npuperf.model.groups import distinct, least_and_most, numbered
+from npuperf.model.device import HostSteps
+from npuperf.model.groups import among, distinct, first_rows, least_and_most, numbered
 from npuperf.model.intervals import Intervals, passed
 from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.parts import BoundedBy
 from npuperf.model.result import Bound, OddStep, Phase, Spread, Step, TypicalPhase, TypicalStep
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
@@ -26,7 +28,7 @@ _TELLING: Final = 4
 
 
 def step_windows(tasks: Tasks) -> tuple[I64, Intervals]:
-    """Return the steps' numbers and windows, in time order.
+    """Return the steps' numbers and windows on the device alone, in time order.
 
     A step lasts from its first kernel or collective to the next step's first, so that idle time between steps
     belongs to the step it follows; the last one ends with its last kernel or collective. Copies do not count:
@@ -42,6 +44,113 @@ def step_windows(tasks: Tasks) -> tuple[I64, Intervals]:
     order = np.argsort(first, kind="stable")
     numbers, first, last = numbers[order], first[order], last[order]
     return numbers, Intervals(first, np.append(first[1:], last[-1]))
+
+
+class HostRanges(Struct, frozen=True):
+    """The host's own ranges of some steps on the device's clock, ns.
+
+    ``known``: whether that of a step is recorded, and on a clock that its tasks are seen to share.
+    """
+
+    start: I64
+    end: I64
+    known: Mask
+
+    @classmethod
+    def of(cls, tasks: Tasks, launches: Launches, steps: HostSteps, numbers: I64, first: I64) -> HostRanges:
+        """Look the ranges up; ``first``: when the first kernel of each step begins.
+
+        Clocks are shared where a launch of the step is known, or where its first kernel begins within the range.
+        """
+        if not len(steps):
+            return cls(first, first, np.zeros(len(numbers), np.bool_))
+        own, which = numbered(steps.number)
+        begin, end = least_and_most(which, len(own), steps.start - launches.skew, steps.end - launches.skew)
+        at = np.minimum(np.searchsorted(own, numbers), len(own) - 1)
+        order = np.argsort(numbers)
+        launched = np.zeros(len(numbers), np.bool_)
+        launched[order] = among(tasks.step.compress(launches.known), numbers[order])
+        shared = launched | ((begin[at] <= first) & (first <= end[at]))
+        return cls(begin[at], end[at], (own[at] == numbers) & shared)
+
+
+def steps_of_host(
+    tasks: Tasks, launches: Launches, numbers: I64, windows: Intervals, steps: HostSteps
+) -> tuple[Intervals, BoundedBy]:
+    """Return the windows of steps as the host ran them, where that is recorded; ``windows``: those of the device alone.
+
+    Tell, too, whether that is so of all of them.
+
+    A step begins where the host begins it; where the device still works for the steps before, when it has ended that;
+    and with its own first kernel at the latest. It lasts until the next one begins, the last one until the host and the
+    device are done with it.
+    """
+    host = HostRanges.of(tasks, launches, steps, numbers, windows.start)
+    if not host.known.any():
+        return windows, "device"
+    active = tasks.work != Work.CONTROL
+    places = np.argsort(numbers, kind="stable")
+    at = np.minimum(np.searchsorted(numbers, tasks.step, sorter=places), len(numbers) - 1)
+    mine = active & (numbers[places[at]] == tasks.step)
+    _, done = least_and_most(places[at[mine]], len(numbers), tasks.start.compress(mine), tasks.end.compress(mine))
+    done = np.maximum.accumulate(done)
+    busy = np.append(np.iinfo(np.int64).min, done[:-1])
+    others = active & ~mine  # of no step: what of it began before the host's step is no part of that
+    if others.any():
+        reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(tasks.end.compress(others)))
+        busy = np.maximum(busy, reach[np.searchsorted(tasks.start.compress(others), host.start)])
+    begin = np.where(host.known, np.minimum(windows.start, np.maximum(host.start, busy)), windows.start)
+    last = max(int(host.end[-1]), int(done[-1])) if host.known[-1] else int(windows.end[-1])
+    by: BoundedBy = "host" if host.known.all() else "device"
+    return Intervals(begin, np.append(begin[1:], last)), by
+
+
+def begun_after(windows: Intervals, first: int, since: int | None) -> tuple[Intervals, int | None]:
+    """Let what is judged begin no earlier than ``since``, when work ended that had been launched before the recording.
+
+    Return None for it where it changes nothing: the first step begins later, or has ended by then; without steps, where
+    it is the ``first`` task that was held up, before which nothing is judged.
+    """
+    if since is None or not len(windows):
+        return windows, since if since is not None and since > first else None
+    if not windows.start[0] < since < windows.end[0]:
+        return windows, None
+    return Intervals(np.append(since, windows.start[1:]), windows.end), since
+
+
+def work_before(tasks: Tasks, launches: Launches, waits: tuple[I64, I64], thresholds: Thresholds) -> int | None:
+    """Return when work ended that had been launched before the recording began; None where none is seen.
+
+    No row tells of it, but what it held up: the first task of a stream (or, where the host has been waiting for the
+    device since before any task that is recorded, any) begins long after its launch has arrived, though nothing that is
+    recorded runs. A copy may itself have been prepared meanwhile, in proportion to what it moves. Later than the first
+    task of all only such idle time counts as is a pause, and longer than all work that was recorded before.
+    ``waits``: from when to when the host waits for the device, on its clock.
+    """
+    active = np.flatnonzero(tasks.work != Work.CONTROL)
+    if not launches.known.any():
+        return None
+    start, arrived = tasks.start[active], launches.end[active] + launches.latency
+    free = np.maximum.accumulate(tasks.end[active])
+    free = np.append(np.iinfo(np.int64).min, free[:-1])
+    held = start - np.maximum(free, arrived)
+    held[~launches.known[active]] = 0
+    least = np.full(len(active), thresholds.pause_ns)
+    least[0] = thresholds.latency_limit_ns
+    some = np.flatnonzero(held > least)
+    if not len(some):
+        return None
+    idle = np.maximum(start[1:] - free[1:], 0)
+    worked = start - start[0] - np.append(0, np.cumsum(idle))  # before each task, ns
+    opens = np.zeros(len(active), np.bool_)
+    streams, which = numbered(tasks.stream[active])
+    opens[first_rows(which, len(streams))] = True
+    for end in waits[1][waits[0] <= start[0]].tolist():
+        opens[: np.searchsorted(start, end, side="right")] = True
+    copies = tasks.work[active[some]] == Work.OTHER
+    prepared = np.where(copies, thresholds.staging_factor * tasks.dur[active[some]], 0)
+    found = some[opens[some] & (held[some] > worked[some] + prepared)]
+    return int(start[found[-1]]) if len(found) else None
 
 
 def numbers_repeat(tasks: Tasks, thresholds: Thresholds) -> bool:
@@ -330,10 +439,12 @@ def _paced(starts: I64, borders: I64, host: I64, compute: I64, thresholds: Thres
 def _waits_for_launches(timeline: Timeline, launches: Launches) -> Intervals:
     """Return the idle time that ends with the arrival of a launch.
 
-    The short gap before a task that was queued long ago is not the host's, whatever the partition calls it.
+    The short gap before a task that was queued long ago is not the host's, whatever the partition calls it; idle time
+    that no task ends, because the host launches none before its step ends, is.
     """
     gaps = timeline.idle
-    late = gaps.known & (launches.end[gaps.task] + launches.latency > gaps.start) & (gaps.ready > gaps.start)
+    late = (gaps.task < 0) | (launches.end[gaps.task] + launches.latency > gaps.start)
+    late &= gaps.known & (gaps.ready > gaps.start)
     return Intervals(gaps.start[late], gaps.ready[late])
 
 

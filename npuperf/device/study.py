@@ -10,10 +10,10 @@ from npuperf.device.first_calls import first_calls
 from npuperf.device.host_events import Nesting
 from npuperf.device.mode import Traits
 from npuperf.device.operators import type_labels
-from npuperf.device.partition import Launches, Returns, Timeline, calibrate, lay_out
-from npuperf.device.replay import Replay, build_replay
+from npuperf.device.partition import Launches, Returns, Timeline, calibrate, lay_out, span_of
+from npuperf.device.replay import Replay, borders_of, build_replay
 from npuperf.device.sections import Sections, find_sections
-from npuperf.device.steps import judged_window, step_windows, whole_steps
+from npuperf.device.steps import begun_after, judged_window, step_windows, steps_of_host, whole_steps, work_before
 from npuperf.device.syncs import (
     ONE_STREAM,
     WHOLE_DEVICE,
@@ -27,6 +27,7 @@ from npuperf.device.syncs import (
 from npuperf.model.device import DeviceProfile
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.parts import BoundedBy
 from npuperf.model.thresholds import Thresholds
 
 
@@ -35,8 +36,11 @@ class Study(Struct, frozen=True):
 
     ``usable``: whether the replay is like the run, so that changes may be replayed.
 
-    ``types``: of all tasks; ``whole``: which of the steps were recorded from beginning to end; ``pause_ns``: from when
-    on host time without a call that launches is a pause.
+    ``types``: of all tasks; ``steps``: ``bounded_by`` the host's own ranges, where these are recorded, or as the device
+    alone shows them, as ``of_tasks`` has them in any case; ``whole``: which of the steps were recorded from beginning
+    to end; ``judged``: the window that verdict, findings and what-ifs are about: of the whole steps, without steps
+    everything; ``since``: where it begins only when work ended that had been launched before the recording, else None;
+    ``pause_ns``: from when on host time without a call that launches is a pause.
     """
 
     profile: DeviceProfile
@@ -46,7 +50,11 @@ class Study(Struct, frozen=True):
     timeline: Timeline
     step_numbers: I64
     steps: Intervals
+    of_tasks: Intervals
+    bounded_by: BoundedBy
     whole: Mask
+    since: int | None
+    judged: tuple[int, int]
     nesting: Nesting
     syncs: Syncs
     points: list[SyncPoint]
@@ -69,17 +77,22 @@ class Study(Struct, frozen=True):
         device, one = (names.flag([bool(p.search(n)) for n in names.names]) for p in (WHOLE_DEVICE, ONE_STREAM))
         sure = device | one
         launches = calibrate(tasks, thresholds, Returns(syncs.start[sure], syncs.end[sure], one[sure]))
-        timeline = lay_out(tasks, launches)
-        numbers, steps = step_windows(tasks)
-        whole = whole_steps(tasks, numbers, thresholds)
         types = type_labels(tasks).narrowed()
-        main = main_thread(host)
-        threads = HostThreads.of(tasks, host, main)
+        numbers, of_tasks = step_windows(tasks)
+        steps, bounded_by = steps_of_host(tasks, launches, numbers, of_tasks, profile.host_steps)
+        whole = whole_steps(tasks, numbers, thresholds)
+        first, last = span_of(tasks)
+        since = work_before(tasks, launches, (syncs.start - launches.skew, syncs.end - launches.skew), thresholds)
+        steps, since = begun_after(steps, first, since)
+        span = (min([first, *steps.start[:1].tolist()]), max([last, *steps.end[-1:].tolist()]))
+        timeline = lay_out(tasks, launches, span, hosts_end=span[1] > last)
+        threads = HostThreads.of(tasks, host, main_thread(host))
         replay = None
         if launches.known.any() and not profile.excerpt:
-            replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds)
+            replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds, borders_of(steps), since=since)
             replay = replay.held_against(tasks, Intervals(steps.start[whole], steps.end[whole]))
-        judged = judged_window(steps, whole) or timeline.span
+        start, end = timeline.span
+        judged = judged_window(steps, whole) or (start if since is None else since, end)
         return cls(
             profile=profile,
             traits=Traits.of(profile, thresholds),
@@ -88,7 +101,11 @@ class Study(Struct, frozen=True):
             timeline=timeline,
             step_numbers=numbers,
             steps=steps,
+            of_tasks=of_tasks,
+            bounded_by=bounded_by,
+            since=since,
             whole=whole,
+            judged=judged,
             nesting=nesting,
             syncs=syncs,
             points=sync_points(syncs, nesting, host, tasks),
@@ -108,15 +125,18 @@ class Study(Struct, frozen=True):
         if self.profile.excerpt or self.usable:
             return self.replay
         replay = build_replay(
-            self.profile.tasks, self.launches, self.syncs, self.threads, self.nesting, thresholds, anchor=True
+            self.profile.tasks,
+            self.launches,
+            self.syncs,
+            self.threads,
+            self.nesting,
+            thresholds,
+            borders_of(self.steps),
+            since=self.since,
+            anchor=True,
         )
         judged = Intervals(self.steps.start[self.whole], self.steps.end[self.whole])
         return replay.held_against(self.profile.tasks, judged)
-
-    @property
-    def judged(self) -> tuple[int, int]:
-        """The window that verdict, findings and what-ifs are about: the whole steps, or everything without steps."""
-        return judged_window(self.steps, self.whole) or self.timeline.span
 
     def step_span(self, step: int) -> tuple[int, int]:
         """Return start and end of a step that exists."""

@@ -8,7 +8,7 @@ was hardly ahead. Every number that was judged is returned with the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add
 from typing import Final
 
@@ -22,7 +22,7 @@ from npuperf.device.partition import Launches, busy_until, lead
 from npuperf.model.device import VendorStep
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Mask
-from npuperf.model.result import Bound, Elasticity, Partition, Step, VendorCheck, Verdict
+from npuperf.model.result import Bound, Elasticity, Partition, VendorCheck, Verdict
 from npuperf.model.tasks import Tasks, Work
 from npuperf.model.thresholds import Thresholds
 
@@ -318,10 +318,12 @@ def _reason(bound: Bound, partition: Partition, pace: Pace, thresholds: Threshol
 
 
 def compare_vendor_steps(
-    vendor: Sequence[VendorStep], steps: Sequence[Step], whole: Partition, thresholds: Thresholds
+    vendor: Sequence[VendorStep], ours: Mapping[int, Partition], whole: Partition, thresholds: Thresholds
 ) -> list[VendorCheck]:
-    """Compare step by step; a row without a step number is compared with the whole span."""
-    ours = {s.step: s.partition for s in steps}
+    """Compare step by step; a row without a step number is compared with the whole span.
+
+    ``ours``: steps as the device alone shows them, which is what the exporter counts.
+    """
     pairs = [(v, whole if v.step is None else ours.get(v.step)) for v in vendor]
     return [_check(v, mine, thresholds) for v, mine in pairs if mine is not None]
 
@@ -356,8 +358,8 @@ def _check(vendor: VendorStep, mine: Partition, thresholds: Thresholds) -> Vendo
     if abs(diff["span"]) > tolerance:
         reasons.append(
             say(
-                "its window counts whole events that start inside the host's step range; ours runs from "
-                "the step's first device task to that of the next step"
+                "its window counts whole events that start inside the host's step range; what it is held against runs "
+                "from the step's first device task to that of the next step"
             )
         )
     if abs(diff["compute"]) > tolerance:

@@ -19,14 +19,15 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import say, series
 from npuperf.base.units import forms
 from npuperf.device.blame import blame_intervals, event_causes
-from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NOT_LAUNCHING
-from npuperf.device.maxplus import NEVER, Program, Times
-from npuperf.device.replay import Replay
+from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NONE, NOT_LAUNCHING
+from npuperf.device.maxplus import NEVER, Program
+from npuperf.device.replay import Replay, Replayed
 from npuperf.device.study import Study
 from npuperf.device.syncs import sync_names
 from npuperf.model.groups import numbered
@@ -160,7 +161,9 @@ class Scene(Struct, frozen=True):
 
     ``work`` and ``types`` are of the replay's active tasks. The window begins with active task ``first`` and ends with
     the start of ``last`` (or the end of everything); where it ends with the end of a step instead, that is when the
-    tasks of ``ending`` have ended. ``measured``: its length; ``before``: that as the replay gives it; ``error``: by how
+    tasks of ``ending`` have ended. Where the host begins its first step it begins with the mark ``opening``, though not
+    before the task ``before_it`` has ended, and where the host ends the last one it does not end before the mark
+    ``closing``; NONE elsewhere. ``measured``: its length; ``before``: that as the replay gives it; ``error``: by how
     much the replay misses it, or the steps in it, ns. ``known``: what was replayed already; ``times`` and ``lengths``:
     what host time is for, and the window's length without unexplained waits (ns), once they were asked for.
     """
@@ -169,6 +172,9 @@ class Scene(Struct, frozen=True):
     replay: Replay
     first: int
     last: int
+    opening: int
+    before_it: int
+    closing: int
     work: U8
     types: Labels
     ending: I64
@@ -196,22 +202,59 @@ class Scene(Struct, frozen=True):
 
     @classmethod
     def of(cls, study: Study, replay: Replay, span: tuple[int, int]) -> Scene:
-        """Set the stage for a window whose borders are starts of tasks, the end of a step, or the end of everything."""
-        tasks, active = study.profile.tasks, replay.active
+        """Set the stage for a window whose borders are starts of tasks, the end of a step, or the end of everything.
+
+        Or they are those of the host's steps.
+        """
+        tasks, active, moment = study.profile.tasks, replay.active, replay.moment
         start, end, work = tasks.start[active], tasks.end[active], tasks.work[active]
         first, last = np.searchsorted(start, span).tolist()
         by_start = last < len(start) and int(start[last]) == span[1]
-        inside = np.arange(first, last) if not by_start and span[1] < int(end.max()) else np.empty(0, np.int64)
-        kernels = (work[inside] == Work.COMPUTE) | (work[inside] == Work.COMMUNICATION)
-        ending = inside[kernels & (end[inside] <= span[1])]
-        measured = span[1] - span[0]
-        before = _length(replay.base, first, last, ending)
+        opening, closing = (int(np.flatnonzero(moment == at)[0]) if at in moment else NONE for at in span)
+        earlier = np.flatnonzero(end[:first] <= span[0]) if opening >= 0 else np.empty(0, np.int64)
+        before_it = int(earlier[np.argmax(end[earlier])]) if len(earlier) else NONE
+        of_step = closing >= 0 or (not by_start and span[1] < int(end.max()))
+        inside = np.arange(first, last) if of_step else np.empty(0, np.int64)
+        ending = inside[end[inside] <= span[1]]
         steps = study.steps  # each by itself, so that errors do not cancel
         within = (steps.start >= span[0]) & (steps.end <= span[1])
         own = Intervals(steps.start[within], steps.end[within])
         missed = int(np.abs(replay.lengths(tasks, own) - (own.end - own.start)).sum())
-        error = max(abs(before - measured), missed)
-        return cls(study, replay, first, last, work, study.types.take(active), ending, measured, before, error)
+        scene = cls(
+            study=study,
+            replay=replay,
+            first=first,
+            last=last,
+            opening=opening,
+            before_it=before_it,
+            closing=closing,
+            work=work,
+            types=study.types.take(active),
+            ending=ending,
+            measured=span[1] - span[0],
+            before=0,
+            error=missed,
+        )
+        before = scene.length(replay.base)
+        return replace(scene, before=before, error=max(abs(before - scene.measured), missed))
+
+    def length(self, times: Replayed) -> int:
+        """Return the length of the window in other times of the replay, ns."""
+        first, last, closing = self.first, self.last, self.closing
+        if last <= first and self.opening == closing == NONE:
+            return 0
+        following = int(times.start[last]) if last < len(times.start) else None
+        begin = int(times.start[first]) if first < len(times.start) else int(times.end.max())
+        if self.opening >= 0:
+            done = int(times.end[self.before_it]) if self.before_it >= 0 else None
+            begin = min(begin, max(x for x in (int(times.mark[self.opening]), done) if x is not None))
+        if closing < 0 and not len(self.ending):
+            return (int(times.end.max()) if following is None else following) - begin
+        stop = int(times.end[self.ending].max()) if len(self.ending) else begin
+        if closing >= 0:
+            stop = max(stop, int(times.mark[closing]))
+            stop = stop if following is None else min(stop, following)
+        return stop - begin
 
 
 class Predicted(Struct, frozen=True):
@@ -262,7 +305,7 @@ def gains_of(scene: Scene, changed: Program) -> list[int]:
     replay, tight = scene.replay, False
     if replay.assumed_gap.any():
         times = replay.times(changed)
-        gains = [scene.before - _length(times, scene.first, scene.last, scene.ending)]
+        gains = [scene.before - scene.length(times)]
         # Assumed gaps in this run between tasks that follow each other at once: have they a notable part in it?
         gap = replay.program.gap_ns.take(replay.task[1:])
         at_once = replay.assumed_gap[1:] & (times.start[1:] - times.end[:-1] <= gap)
@@ -292,17 +335,9 @@ def _explained(scene: Scene, program: Program) -> int:
 
 def _replayed(scene: Scene, program: Program) -> int:
     """Replay a program; return the window's length, ns."""
-    if len(scene.ending):
-        return _length(scene.replay.times(program), scene.first, scene.last, scene.ending)
+    if len(scene.ending) or scene.opening >= 0 or scene.closing >= 0:
+        return scene.length(scene.replay.times(program))
     return scene.replay.length(program, scene.first, scene.last)
-
-
-def _length(times: Times, first: int, last: int, ending: I64) -> int:
-    """Return the length of the window of a scene, ns."""
-    if len(ending):
-        return int(times.end[ending].max() - times.start[first])
-    stop = times.start[last] if last < len(times.start) else times.end.max()
-    return int(stop - times.start[first]) if last > first else 0
 
 
 def with_communication(scene: Scene, expression: str, part: float) -> str:

@@ -199,10 +199,10 @@ _KNOWN: Final = {
         say("launches per step"), say("command"), say("process groups"), say("table of kernels"),
         say("launches of kernels"), say("calls of the runtime"), say("cores"), say("devices"), say("recorded with"),
         say("profiler level"), say("profiler options"), say("environment"), say("git commit"),
-        say("rows lost in reading"), say("operators told apart by"), say("steps"),
+        say("rows lost in reading"), say("operators told apart by"), say("steps"), say("steps told by"),
         # values of these
         say("yes"), say("none by their names"), say("whole"), say("rows are missing"), say("recorded"), say("none"),
-        say("shapes"), say("type"), say("core"),
+        say("shapes"), say("type"), say("core"), say("the host's ranges"), say("first kernels"),
         *(kind.name for kind in COUNTED.values()),
         # what caused waiting
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"), say("host"),

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from npuperf.model.labels import F64, I32, I64, U8
+from npuperf.model.labels import F64, I32, I64, U8, Mask
 
 #: A table of so many places costs nothing.
 _SMALL: Final = 1 << 10
@@ -71,6 +71,15 @@ def least_and_most(groups: I64, count: int, values: I64, others: I64) -> tuple[I
     np.minimum.at(least, groups[first], np.minimum.reduceat(values, first))
     np.maximum.at(most, groups[first], np.maximum.reduceat(others, first))
     return least, most
+
+
+def among(values: I64, ordered: I64) -> Mask:
+    """Tell which of some different numbers, which are in order, are among the values."""
+    found = np.zeros(len(ordered), np.bool_)
+    if len(ordered):
+        at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+        found[at[ordered[at] == values]] = True
+    return found
 
 
 def first_rows(groups: I64, count: int) -> I64:

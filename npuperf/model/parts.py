@@ -59,6 +59,8 @@ Lack = Literal["launches", "calls", "rows"]
 
 #: Whose clock the length of a step is of.
 TimedBy = Literal["device", "host"]
+#: What a device's steps are told by: the host's own ranges of them, or the first kernel of each.
+BoundedBy = Literal["host", "device"]
 
 
 class PartSum(Model, frozen=True, kw_only=True):
@@ -106,6 +108,7 @@ class Digest(Model, frozen=True, kw_only=True):
     ``steps`` and what counts per step are as long as ``span_ns``, or of one place where no step is recorded.
     ``uncounted``: kinds of things that this recording does not tell, so that none is not zero.
     ``lacks``: what else it does not tell, of any device.
+    ``bounded_by``: what the steps of all devices are told by; results of before this was written had first kernels.
     """
 
     devices: int
@@ -119,6 +122,7 @@ class Digest(Model, frozen=True, kw_only=True):
     keyed_by: KeyedBy = "shapes"
     uncounted: list[CountKind] = []
     lacks: list[Lack] = []
+    bounded_by: BoundedBy = "device"
 
     @property
     def timed(self) -> TimedBy | None:

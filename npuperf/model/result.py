@@ -85,7 +85,7 @@ class Partition(Model, frozen=True, kw_only=True):
 
 
 class Step(Model, frozen=True, kw_only=True):
-    """One step: from its first kernel to the next step's first (the last: to its last kernel's end).
+    """One step, as docs/phases.md has it: as the host ran it where that is recorded, else between first kernels.
 
     ``whole``: it was recorded from beginning to end, as far as that can be told. ``host_ns``: how long the host's own
     range of the step lasts; null where it is not recorded.
@@ -214,7 +214,8 @@ class SyncSite(Model, frozen=True, kw_only=True):
 
     ``gain_ns_per_step``: what the replay saves without these waits, an interval; null where it abstains. ``pinned``:
     whether the host memory that is copied is pinned, ``purpose``: whose wait it is or what for; null where unknown.
-    ``before_ns``: how much of ``host_ns`` lies before the first task of what is judged, where nothing can be replayed.
+    ``before_ns``: how much of ``host_ns`` lies before what is judged, where nothing can be replayed; ``held_ns``: in
+    how much of it the device was idle, as it is while a copy is prepared on the host.
     """
 
     name: str
@@ -228,6 +229,7 @@ class SyncSite(Model, frozen=True, kw_only=True):
     pinned: bool | None = None
     purpose: WaitPurpose | None = None
     before_ns: int = 0
+    held_ns: int = 0
 
 
 class ReplayCheck(Model, frozen=True, kw_only=True):
@@ -566,9 +568,10 @@ class WitnessCheck(Model, frozen=True, kw_only=True):
 
 
 class JudgedSteps(Model, frozen=True, kw_only=True):
-    """The whole steps of a device: the window that its verdict, phases, blame, findings and what-ifs are about.
+    """The window that a device's verdict, phases, blame, findings and what-ifs are about: its whole steps.
 
-    ``before_ns`` and ``after_ns``: how much of the device's span lies before the first and after the last of them.
+    Of a recording without steps that began while earlier work still ran: what comes after that; ``steps`` is then 0.
+    ``before_ns`` and ``after_ns``: how much of the device's span lies before and after it.
     """
 
     steps: int
@@ -590,7 +593,7 @@ class RecordedVariable(Model, frozen=True, kw_only=True):
 
 
 class Device(Model, frozen=True, kw_only=True):
-    """One device of one rank. ``partition`` is of its whole span; ``judged`` is null where no step is recorded.
+    """One device of one rank. ``partition`` is of its whole span; ``judged`` is null where all of that is judged.
 
     ``witnesses``: totals that other files of the recording give. Where one does not hold, rows are missing.
 

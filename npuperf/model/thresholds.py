@@ -47,6 +47,7 @@ class Thresholds(Struct, frozen=True):
     host_operator_elements: int
     uneven_share: float
     pause_ns: int
+    staging_factor: int
     root_share: float
     comm_exposed_share: float
     severity_high: float

@@ -171,11 +171,11 @@ def _vendor_line(result: Result, full: bool) -> Message | None:
     v = (differ or checks)[0]
     where = say("the whole run") if v.step is None else say("step {step}", step=v.step)
     if not differ:
-        said = say("step_trace_time's figures agree with these in {where}", where=where)
+        said = say("step_trace_time, which counts from the first kernel on, agrees in {where}", where=where)
     elif len(differ) == 1:
-        said = say("step_trace_time's figures differ from these in {where}", where=where)
+        said = say("step_trace_time, which counts from the first kernel on, differs in {where}", where=where)
     else:
-        said = say("step_trace_time's figures differ from these in {where} ({some} of {all} do)",
+        said = say("step_trace_time, which counts from the first kernel on, differs in {where} ({some} of {all} do)",
                    where=where, some=len(differ), all=len(checks))  # fmt: skip
     return say("{line}: {why}", line=said, why=v.why) if full else said
 

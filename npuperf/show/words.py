@@ -186,7 +186,8 @@ def steps_line(result: Result) -> Message:
         of_host = say_n("{n} step of the host", "{n} steps of the host", len(recorded)) if recorded else None
         whole = max((device.partition.span_ns for device in result.devices), default=None)
         in_all = None if whole is None else say("{span} in all", span=ns(whole))
-        return chain(of_host or say("no steps recorded"), in_all, devices, by=" · ")
+        outside = outside_lines(result.devices)  # of steps there are none, but earlier work may have run at first
+        return chain(of_host or say("no steps recorded"), in_all, *outside, devices, by=" · ")
     steps = say_n("{n} step", "{n} steps", max(device.step_count for device in result.devices))
     usual = round(median(spans))
     length = say("{median}/step", median=ns(usual))
@@ -197,17 +198,7 @@ def steps_line(result: Result) -> Message:
 
 
 def outside_lines(devices: Sequence[Device]) -> Iterator[Message]:
-    """Say what was recorded outside of the steps that are judged, of the device where it is most.
-
-    How long the host's range of an only step is, too, where it is longer than what the device shows of it: of several
-    steps the next one's beginning tells how long a step is; of one alone, what the host does before its first kernel is
-    in no window.
-    """
-    steps = [device.whole_steps for device in devices]
-    alone = [(s[0].host_ns, s[0].partition.span_ns) for s in steps if len(s) == 1]
-    longer = [host for host, span in alone if host is not None and host > span]
-    if len(alone) == len(steps) and longer:
-        yield say("the host's step takes {host}", host=ns(max(longer)))
+    """Say what was recorded outside of the steps that are judged, of the device where it is most."""
     judged = [(device, device.judged) for device in devices if device.judged]
     cut = max((sum(not s.whole for s in device.steps) for device, _ in judged), default=0)
     if cut:

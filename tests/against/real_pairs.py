@@ -1,7 +1,8 @@
 """What raw files of real recordings say of a step, read with csv, json and sqlite3 alone: no code of npuperf.
 
-A step is the stretch from its first kernel or collective to its last. Kernels own the time in which they run and none
-that began before them does; communication owns what no kernel runs in; the rest is neither.
+A step is the host's range of it where a timeline or a database has that (each of these has one step, and nothing of it
+runs on after the host), else the stretch from its first kernel or collective to its last. Kernels own the time in which
+they run and none that began before them does; communication owns what no kernel runs in; the rest is neither.
 """
 
 from __future__ import annotations
@@ -59,19 +60,33 @@ def read(path: Path) -> Raw:
         return summed(_table(path))
     tables = sorted(path.rglob("kernel_details.csv"))
     if tables:
-        return summed(_table(tables[0]))
+        traces = sorted(path.rglob("trace_view.json"))
+        return summed(_table(tables[0]), _range_of_trace(traces[0]) if traces else ())
     (database,) = path.rglob("ascend_pytorch_profiler_*.db")
-    return summed(_database(database))
+    with sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True) as base:
+        ranges = [(int(start), int(end)) for start, end in base.execute("SELECT startNs, endNs FROM STEP_TIME")]
+    return summed(_database(database), ranges)
 
 
-def summed(kernels: Iterable[Kernel]) -> Raw:
-    """Sum step by step."""
+def _range_of_trace(path: Path) -> list[tuple[int, int]]:
+    events = json.loads(path.read_text("utf-8"), parse_float=Decimal)
+    steps = [e for e in events if str(e.get("name")).startswith("ProfilerStep#")]
+    starts = [int(Decimal(e["ts"]) * 1000) for e in steps]
+    return [(start, start + int(Decimal(str(e["dur"])) * 1000)) for start, e in zip(starts, steps, strict=True)]
+
+
+def summed(kernels: Iterable[Kernel], ranges: Iterable[tuple[int, int]] = ()) -> Raw:
+    """Sum step by step; ``ranges``: the host's, of the steps in order."""
     steps: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
         steps[kernel.step].append(kernel)
     raw = Raw()
     for step in steps.values():
         _add(raw, sorted((k for k in step if not k.window_only), key=lambda k: k.start), step)
+    host = [end - start for start, end in ranges]
+    if host:
+        assert len(host) == raw.windows == 1 and raw.span_ns < host[0]
+        raw.span_ns = host[0]
     return raw
 
 

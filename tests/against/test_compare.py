@@ -286,3 +286,18 @@ def test_in_other_work_nothing_replaces_anything() -> None:
     certain = [replace(run, workload=replace(run.workload, command=command)) for run in (old, new)]
     (part,) = compare_results(certain[:1], certain[1:], THRESHOLDS).waterfall
     assert part.instead_of == ("A [1]",)
+
+
+def test_steps_of_the_host_do_not_stand_against_those_of_the_device() -> None:
+    """A result of before steps were the host's says nothing of that, and has steps between first kernels."""
+    old, new = side(), side(200_000)
+    assert old.digest is not None and old.digest.bounded_by == "device" and new.digest is not None
+    new = replace(new, digest=replace(new.digest, bounded_by="host"))
+    for one, other in ((old, new), (new, old)):
+        found = compare_results([one], [other], THRESHOLDS)
+        assert found.verdict == "cannot_tell" and found.interval_ns is None
+        assert "as the host ran them" in str(found.reason) and "analyze the recording anew" in str(found.reason)
+        assert "steps told by" in {difference.what for difference in found.parity}
+    assert compare_results([new], [new], THRESHOLDS).verdict == "same"
+    again = compare_results([replace(old, digest=replace(new.digest, span_ns=SPANS))], [new], THRESHOLDS)
+    assert again.verdict != "cannot_tell"
