@@ -76,34 +76,45 @@ def stages(cluster: Cluster) -> Chart | None:
     return Chart("stages", say("stages of the pipeline, per step"), caption, body)
 
 
+def _all_of(group: ClusterGroup) -> int:
+    return group.transfer_ns + group.wait_ns + group.unknown_ns
+
+
 def groups(cluster: Cluster) -> Chart | None:
     """Draw transfer and waiting by the kind of process group."""
     kinds: dict[str | None, list[ClusterGroup]] = {}
     for group in cluster.groups:
         kinds.setdefault(group.kind, []).append(group)
-    ranked = sorted(kinds.items(), key=lambda item: -sum(g.transfer_ns + g.wait_ns for g in item[1]))[:_KINDS]
-    longest = sum(g.transfer_ns + g.wait_ns for g in ranked[0][1]) if ranked else 0
+    ranked = sorted(kinds.items(), key=lambda item: -sum(map(_all_of, item[1])))[:_KINDS]
+    longest = sum(map(_all_of, ranked[0][1])) if ranked else 0
     if not longest:
         return None
     steps = max(cluster.steps, 1)
     incomplete = sum(not group.complete for group in cluster.groups)
     caption = chain(
         say("of all ranks together, per step"),
-        say_n("{n} group lacks ranks that were not loaded: it may wait longer",
-              "{n} groups lack ranks that were not loaded: they may wait longer", incomplete) if incomplete else None,
+        say_n("of {n} group ranks are missing, or may be: what is neither transfer nor waiting for sure is unknown",
+              "of {n} groups ranks are missing, or may be: what is neither transfer nor waiting for sure is unknown",
+              incomplete) if incomplete else None,
     )  # fmt: skip
     rows = []
     for kind, found in ranked:
         transfer, wait = sum(g.transfer_ns for g in found), sum(g.wait_ns for g in found)
+        unknown = sum(g.unknown_ns for g in found)
         value = say("transfer {transfer}, waiting {wait}", transfer=ns(transfer / steps), wait=ns(wait / steps))
+        if unknown:
+            value = chain(value, say("unknown {time}", time=ns(unknown / steps)), by=", ")
         pieces = [
             Piece(0, transfer, "c-transfer"),
             Piece(transfer, transfer + wait, "c-comm_wait", look="stripes"),
+            *([Piece(transfer + wait, transfer + wait + unknown, "c-communication")] if unknown else []),
         ]
         operations = say_n("{n} operation", "{n} operations", sum(g.operations for g in found))
         note = chain(say_n("{n} group", "{n} groups", len(found)), operations, by=" · ")
         rows.append(BarRow(say("{kind}", kind=kind) if kind else say("kind not known"), value, pieces, note))
-    words = (("c-transfer", say("transfer")), ("c-comm_wait", say("waiting")))
+    words = [("c-transfer", say("transfer")), ("c-comm_wait", say("waiting"))]
+    if any(group.unknown_ns for group in cluster.groups):
+        words.append(("c-communication", say("unknown")))
     body = element("div", legend(words), bars(rows, 0, longest))
     return Chart("groups", say("communication by kind of group"), caption, body)
 

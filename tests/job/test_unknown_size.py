@@ -21,6 +21,7 @@ from npuperf.job.match import find_waits, held_up, match, split_exposed
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.result import Result
 from npuperf.show.formats import View, render
+from npuperf.show.job_charts import groups
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "pipeline_job"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight" / "text" / "level1"
@@ -249,3 +250,13 @@ def test_a_rank_waits_for_its_host_as_its_own_report_says(recorded: Path) -> Non
     assert {r.rank: r.host_wait_ns for r in result.cluster.ranks} == waits
     worst = max(100 * wait / d.window.span_ns for d in result.devices for wait in [waits[d.rank]])
     assert result.gates[0].value == pytest.approx(worst)
+
+
+@pytest.mark.parametrize("recorded", ["level0"], indirect=True)
+def test_the_page_draws_what_is_unknown(recorded: Path) -> None:
+    """All but the waiting may be either: 200.7 ms of both ranks, which is neither drawn as transfer nor left out."""
+    cluster = run(AnalyzeRequest(path=recorded, no_cache=True)).cluster
+    assert cluster is not None
+    chart = groups(cluster)
+    assert chart is not None and "c-communication" in str(chart)
+    assert "transfer 0 ns, waiting 5.63 ms, unknown 200.74 ms" in str(chart)
