@@ -199,7 +199,8 @@ def test_a_real_batch_is_copied_to_the_device(rank: int) -> None:
     found = answer(result, "blocking_copies")
     assert found.status == "problem" and found.gain_ns_per_step
     assert "pin_memory=True" in str(found.next) and ".item()" not in str(found.next)
-    assert found.gain_ns_per_step[0] == 0  # before the step's first kernel nothing can be replayed
+    # At most the wait less what the copy itself takes on the device: 6,089.620 - 840.077 us, 7,172.340 - 1,272.505.
+    assert found.gain_ns_per_step[1] == {0: 5_249_543, 1: 5_899_835}[rank]
     # The wait of .item() is the rest of the queue: nothing follows it in the step, so nothing is gained without it.
     assert answer(result, "sync_points").status == "ok"
 
