@@ -667,7 +667,8 @@ def uneven_host(view: DeviceView) -> Answer:
     launched = view.tasks.launched
     if not view.host_bound or not launched.any():
         return None
-    calls, nesting = view.profile.host.events, view.study.nesting
+    nesting = view.study.nesting
+    calls = nesting.events
     first, last = view.tasks.launch_start[launched].min(), view.tasks.launch_end[launched].max()
     inside = (calls.end >= first) & (calls.start <= last)
     calls = calls.filter(inside & (nesting.blamed != CODE["start_up"]))  # which is another rule's

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from npuperf.advise.needs import SHAPES
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
-from npuperf.base.messages import Message, Series, chain, factor, number, say, say_n, series, size
+from npuperf.base.messages import Message, Series, chain, factor, ns, number, say, say_n, series, size
 from npuperf.device.operators import SlowedType, costliest
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
@@ -183,12 +183,16 @@ def _slowed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
     """Ask one device: it needs no other to compare its own kernels."""
     if missing := SHAPES.missing(view):
         return Untold(missing)
-    if not summary.slowed:
-        return None
-    lost, span = sum(row.lost_ns for row in summary.slowed), view.partition.span_ns
-    if lost <= view.thresholds.lost_share * span:
-        return None
-    types = costliest(summary.slowed)
+    beside, span = summary.beside, view.partition.span_ns
+    lost, least = sum(row.lost_ns for row in beside.slowed), view.thresholds.lost_share * span
+    if lost <= least:
+        if beside.alone_unknown_ns <= least:
+            return None
+        return Untold(say(
+            "kernels of {time} run beside communication that have too few equals without it to be compared with: "
+            "record more steps with npuperf profile --active 5", time=ns(beside.alone_unknown_ns)
+        ))  # fmt: skip
+    types = costliest(beside.slowed)
     return Detected(
         title=say("kernels take longer beside communication than equal ones without it: {types}", types=_types(types)),
         evidence={"lost_ns": lost, "types": types},

@@ -415,12 +415,15 @@ def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
 
 #: What stands before an operator's name where torch_npu's queue is taken from.
 _TAKES: Final = "Dequeue@"
+#: How long an operator without a known name, which calls nothing, takes at most (ns): as long as the least pause.
+_LONGEST_OPERATOR: Final = 1_000_000
 
 
 def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
     """Return what each event is about by itself.
 
-    A range has something in it: an event of no known name that holds nothing is an operator of its own, and so is what
+    A range has something in it: an event of no known name that holds nothing is an operator of its own, unless it lasts
+    longer than one that calls nothing does: then the program itself is at work in it. An operator is also what
     torch_npu's task queue takes under that name ("Conv2D", of which it dequeues "Dequeue@Conv2D"). Whatever a
     profiler does is the profiler's. Where the runtime's waits are recorded, an operator that reads a value back and
     holds none of them has not waited: its tensor was on the host.
@@ -431,7 +434,8 @@ def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
         codes = np.where(_inside(parent, measuring), np.uint8(CODE["profiler"]), codes)
     leaf = np.ones(len(codes), np.bool_)
     leaf[parent[parent >= 0]] = False
-    own = (codes == CODE["range"]) & (leaf | events.name.flag(_queued(events.name.names)))
+    short = leaf & (events.end - events.start < _LONGEST_OPERATOR)
+    own = (codes == CODE["range"]) & (short | events.name.flag(_queued(events.name.names)))
     if waits.any():
         own |= _without(parent, events.name.flag([bool(READERS.search(n)) for n in events.name.names]), waits)
     return np.where(own, np.uint8(CODE["torch_op"]), codes)

@@ -312,6 +312,8 @@ def _short(text: str) -> str:
 
 #: Kinds of slowed kernels that stand in the evidence.
 _COSTLIEST: Final = 5
+#: Kinds that are kept.
+_KEPT: Final = 48
 
 
 class Slowed(Struct, frozen=True):
@@ -335,6 +337,16 @@ class Slowed(Struct, frozen=True):
         return self.beside_ns / self.alone_ns
 
 
+class BesideCommunication(Struct, frozen=True):
+    """Kernels that run wholly beside communication: the kinds that it slows down, the costliest first.
+
+    ``alone_unknown_ns``: the time of those with too few equals without communication to be compared with.
+    """
+
+    slowed: tuple[Slowed, ...] = ()
+    alone_unknown_ns: int = 0
+
+
 class SlowedType(TypedDict):
     """A kind of slowed kernels in the evidence."""
 
@@ -353,19 +365,19 @@ def costliest(rows: Sequence[Slowed]) -> list[SlowedType]:
     ]
 
 
-def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed, ...]:
-    """Return the kinds of kernels of a device that communication slows down, the costliest first."""
+def beside_communication(tasks: Tasks, types: Labels, thresholds: Thresholds) -> BesideCommunication:
+    """Compare the kernels of a device that run beside communication with equal ones that do not."""
     communication = tasks.work == Work.COMMUNICATION
     chosen = np.flatnonzero((tasks.work == Work.COMPUTE) & tasks.shapes.known() & (tasks.dur > 0))
     if not communication.any() or not len(chosen):
-        return ()
+        return BesideCommunication()
     start, end = tasks.start, tasks.end
     busy = Intervals.union(start[communication], end[communication])
     start, end, types, shapes = start[chosen], end[chosen], types.take(chosen), tasks.shapes.take(chosen)
     dur, covered = end - start, busy.within(Intervals(start, end))
     beside, alone = covered == dur, covered == 0
     if not beside.any():
-        return ()
+        return BesideCommunication()
     kind = alike(types.codes, shapes.codes)
     kinds = int(kind.max()) + 1
     usual, under = (medians(kind[mine], dur[mine], kinds) for mine in (alone, beside))
@@ -376,7 +388,7 @@ def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed,
     slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
     total = np.bincount(kind[beside], weights=dur[beside], minlength=kinds)
     first = first_rows(kind, kinds)
-    return tuple(
+    rows = tuple(
         Slowed(
             type=types[first[k]] or "",
             shapes=shapes[first[k]] or "",
@@ -387,5 +399,6 @@ def slowed(tasks: Tasks, types: Labels, thresholds: Thresholds) -> tuple[Slowed,
             total_ns=int(total[k]),
             lost_ns=int(lost[k]),
         )
-        for k in slower[np.argsort(-lost[slower], kind="stable")].tolist()
+        for k in slower[np.argsort(-lost[slower], kind="stable")][:_KEPT].tolist()
     )
+    return BesideCommunication(rows, int(total[~enough].sum()))

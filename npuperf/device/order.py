@@ -91,11 +91,13 @@ class Chain(Struct, frozen=True):
     since: I64
 
 
-def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
+def host_chain(order: Order, nesting: Nesting, to_host: int, led: Mask) -> Chain:
     """Find for each instruction which thread's clock it follows.
 
     A thread that did nothing of its own when another thread launched has been handed the work by it: the
     backward pass begins when the forward pass has been launched, and the next step when the backward pass has.
+    ``led``: syncs that follow whatever thread was at work last. A thread whose launches a task queue's consumer makes
+    waits for the device when all of them are made, and the host's step does not end before everything was launched.
     """
     threads, own = numbered(order.thread)
     own = narrow(own)
@@ -112,11 +114,13 @@ def host_chain(order: Order, nesting: Nesting, to_host: int) -> Chain:
     latest = np.where(earlier >= 0, done[earlier], np.iinfo(np.int64).min)
     changed = (before >= 0) & (mine[before] != mine) & (done[before] <= begin) & (done[before] >= latest)
     idle = np.zeros(len(mine), np.bool_)
-    at = nesting.at(threads[mine[changed]], done[before[changed]] + to_host)
+    # Just before the other's launch was done: what begins right then is what was handed over.
+    at = nesting.at(threads[mine[changed]], done[before[changed]] + to_host - 1)
     recorded = at >= 0
     quiet = ~recorded
     quiet[recorded] = ~nesting.busy[at[recorded]]
-    idle[changed] = quiet
+    number = order.sync[hosts][changed]
+    idle[changed] = quiet | ((number >= 0) & np.append(led, False)[number])
     source = np.where(idle, before, earlier)
     first = int(begin.min())
     moment = np.minimum(np.where(source >= 0, done[source], first), begin)

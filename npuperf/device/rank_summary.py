@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.device.operators import Slowed, slowed
+from npuperf.device.operators import BesideCommunication, beside_communication
 from npuperf.device.partition import Gaps
 from npuperf.device.study import Study
 from npuperf.model.communication import REFERENCE, Bandwidth, Communication, LinkUse, Operations, ProcessGroup
@@ -113,7 +113,7 @@ class RankSummary(Struct, frozen=True):
     recorded_rank: int | None = None
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
-    slowed: tuple[Slowed, ...] = ()
+    beside: BesideCommunication = BesideCommunication()
     where: str | None = None
     kineto: bool = False
 
@@ -202,7 +202,7 @@ def summarise(
         vendor_bubble_ns=_bubble([v for v in profile.vendor_steps if not numbers or v.step in (None, *numbers)]),
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),
-        slowed=slowed(tasks, types, thresholds)[:_OPERATORS],
+        beside=beside_communication(tasks, types, thresholds),
         where=longest.where if longest else None,
         kineto=profile.kineto,
     )

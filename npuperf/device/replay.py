@@ -290,6 +290,7 @@ def build_replay(
     launcher = tasks.launch_thread[active]
     queued = known & (threads.op[active] >= 0) & (threads.op[active] != launcher)
     drained = drained_at(syncs, np.where(queued, threads.op[active], NONE), key, to_host)
+    led = np.isin(syncs.thread, distinct(threads.op[active][queued]))
     moment = distinct(borders)
     moment = moment[~(among(tasks.start[active], moment) | among(tasks.end[active], moment))]
     marked = moment + launches.skew
@@ -304,7 +305,7 @@ def build_replay(
     del launch, launcher, queued  # much memory, here and below
     task, sync = order.places(len(active), len(on_host))
     sync, mark = sync[: len(syncs)], sync[len(syncs) :]
-    chain = host_chain(order, nesting, to_host)
+    chain = host_chain(order, nesting, to_host, np.append(led, np.ones(len(moment), np.bool_)))
     placed = Placed.of(start, end, stream, task)
     device = device_arms(
         placed, key, known, ordered_after(tasks, active, placed), launches.latency, thresholds, anchor=anchor

@@ -257,18 +257,18 @@ def packet_costs(ranks: Sequence[RankSummary], step_ns: int, steps: int, thresho
         own += _by_size(rank, thresholds)
         own += _flagged("retry", rank, rank.operations.retry, thresholds)
         own += _flagged("relay", rank, rank.operations.relay, thresholds)
-        if rank.slowed:  # kernels that communication slows down; the kind is the costliest one
+        if rank.beside.slowed:  # kernels that communication slows down; the kind is the costliest one
             own.append(
                 PacketCost(
                     what="slowed_compute",
                     ranks=(rank.rank,),
                     transport=None,
-                    kind=rank.slowed[0].type,
-                    count=sum(row.beside for row in rank.slowed),
+                    kind=rank.beside.slowed[0].type,
+                    count=sum(row.beside for row in rank.beside.slowed),
                     bytes=0,
-                    time_ns=sum(row.total_ns for row in rank.slowed),
-                    lost_ns=sum(row.lost_ns for row in rank.slowed),
-                    evidence={"types": costliest(rank.slowed)},
+                    time_ns=sum(row.total_ns for row in rank.beside.slowed),
+                    lost_ns=sum(row.lost_ns for row in rank.beside.slowed),
+                    evidence={"types": costliest(rank.beside.slowed)},
                 )
             )
     least = thresholds.lost_share * step_ns * steps

@@ -151,7 +151,8 @@ _FOLLOWS: Final = 0.02
 def verdict_of(result: Result) -> Message:
     """Say what limits the run, how that is known, and what would save the most, if anything was found.
 
-    That is named where it is about another limit than the verdict, with why that can be.
+    That is named where it is about another limit than the verdict: the one is about a tenth less of each, the other
+    about doing without a problem.
     """
     verdict = result.verdict
     reason = verdict.reason
@@ -161,11 +162,7 @@ def verdict_of(result: Result) -> Message:
     best = max(problems, key=lambda f: f.gain_pct[1] if f.gain_pct else 0, default=None)
     if best is None or best.relieves in (None, verdict.bound):
         return reason
-    if verdict.elasticity is None:
-        lever = say("largest lever: {finding}", finding=best.title)
-    else:
-        lever = say("largest lever: {finding} (the verdict is about a tenth less of each limit, this about doing "
-                    "without the problem)", finding=best.title)  # fmt: skip
+    lever = say("largest lever: {finding}", finding=best.title)
     follows = any(d.window.comm_exposed_ns >= _FOLLOWS * d.window.span_ns for d in result.devices)
     if best.relieves == "communication" or not follows:
         return chain(reason, lever)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuperf.advise import load_thresholds
-from npuperf.device.operators import Slowed, slowed
+from npuperf.device.operators import BesideCommunication, Slowed, beside_communication
 from npuperf.model.labels import Labels
 from npuperf.model.tasks import Tasks, Work
 
@@ -16,7 +16,7 @@ from npuperf.model.tasks import Tasks, Work
 Kernel = tuple[str, str | None, int, int]
 
 
-def run(kernels: Sequence[Kernel], communication: Sequence[tuple[int, int]]) -> tuple[Slowed, ...]:
+def compared(kernels: Sequence[Kernel], communication: Sequence[tuple[int, int]]) -> BesideCommunication:
     """Kernels, and communication from … to … (µs)."""
     rows = [*kernels, *(("hcom_allReduce_", None, start, end - start) for start, end in communication)]
     start, dur = (np.array([row[i] for row in rows], np.int64) * 1_000 for i in (2, 3))
@@ -24,7 +24,11 @@ def run(kernels: Sequence[Kernel], communication: Sequence[tuple[int, int]]) -> 
     tasks = Tasks.build(
         start, start + dur, work, type=Labels.of([r[0] for r in rows]), shapes=Labels.of([r[1] for r in rows])
     ).sorted()
-    return slowed(tasks, tasks.type, load_thresholds())
+    return beside_communication(tasks, tasks.type, load_thresholds())
+
+
+def run(kernels: Sequence[Kernel], communication: Sequence[tuple[int, int]]) -> tuple[Slowed, ...]:
+    return compared(kernels, communication).slowed
 
 
 def series(first: int, durations: Sequence[int], kind: str = "MatMulV2", shapes: str | None = "8,8") -> list[Kernel]:
@@ -74,3 +78,13 @@ def test_nothing_is_slowed(kernels: list[Kernel]) -> None:
 
 def test_without_communication_nothing_is_beside_it() -> None:
     assert run(series(0, [10] * 10), []) == ()
+
+
+def test_what_has_no_equals_cannot_be_compared() -> None:
+    """Beside it 5 × 10 of a kind with five equals, 4 × 20 of a kind that has four, and 3 × 30 of one that has none."""
+    kernels = [
+        *series(0, [10] * 5), *series(1_000, [10] * 5),
+        *series(50, [20] * 4, "Add"), *series(1_050, [20] * 4, "Add"),
+        *series(1_020, [30] * 3, "Mul"),
+    ]  # fmt: skip
+    assert compared(kernels, [(900, 1_600)]) == BesideCommunication((), (4 * 20 + 3 * 30) * 1_000)

@@ -9,7 +9,7 @@ import pytest
 from ranks import MS, bandwidth, group, link_use, operations, summary
 
 from npuperf.advise import load_thresholds
-from npuperf.device.operators import Slowed
+from npuperf.device.operators import BesideCommunication, Slowed
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.links import PacketCost, class_text, judge_links, packet_costs, size_class
 from npuperf.model.groups import alike, medians, medians_of_others
@@ -332,7 +332,9 @@ def test_compute_that_communication_slows_down() -> None:
     """12 + 3 ms on rank 1; 0.5 ms on rank 0 are not worth a line."""
     rows = [Slowed("MatMul", "8,8", 5, 9, 12, 10, 60 * MS, 12 * MS), Slowed("Add", "8", 6, 9, 3, 2, 9 * MS, 3 * MS)]
     few = [Slowed("Add", "8", 6, 9, 3, 2, MS, MS // 2)]
-    (cost,) = costs(summary(0, slowed=tuple(few)), summary(1, slowed=tuple(rows)))
+    (cost,) = costs(
+        summary(0, beside=BesideCommunication(tuple(few))), summary(1, beside=BesideCommunication(tuple(rows)))
+    )
     assert (cost.what, cost.ranks, cost.kind, cost.count) == ("slowed_compute", (1,), "MatMul", 11)
     assert (cost.time_ns, cost.lost_ns) == (69 * MS, 15 * MS)
     assert [row["type"] for row in cost.evidence["types"]] == ["MatMul", "Add"]
