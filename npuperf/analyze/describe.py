@@ -348,14 +348,19 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
 
 
 def _streams(judged: DeviceWindow) -> list[Stream]:
-    """Split the window once more for each stream alone; collectives without a stream come last."""
+    """Split the window once more for each stream alone; collectives without a stream come last.
+
+    Each is laid out as the device is, beyond the window, too, where the launch may be that a stream waits for at its end.
+    """
     everything, streams = judged.profile.tasks, []
+    span = judged.study.timeline.span
+    hosts_end = span[1] > span_of(everything)[1]
     own = tally(judged.tasks.stream, (judged.tasks.work != Work.CONTROL).astype(np.int64))
     counts = dict(zip(own[0].tolist(), own[1].tolist(), strict=True))
     for number, rows in rows_of_each(everything.stream):
         count = counts.get(number, 0)
         if count:
-            timeline = lay_out(everything, judged.study.launches, judged.span, rows)
+            timeline = lay_out(everything, judged.study.launches, span, rows, hosts_end=hosts_end)
             partition = timeline.partition(window(*judged.span))[0]
             streams.append(Stream(stream=number if number >= 0 else None, tasks=count, partition=partition))
     return sorted(streams, key=lambda s: (s.stream is None, -s.partition.compute_ns, s.stream or 0))

@@ -92,5 +92,6 @@ def test_steps_of_nobody_are_told(tmp_path: Path) -> None:
     )
     log = ReadLog()
     found = read_cluster_steps(path, log)
-    assert {rank: [step.compute for step in steps] for rank, steps in found.items()} == {0: [2000], 1: [2000]}
+    assert {rank: [step.compute for step in steps] for rank, steps in found.ranks.items()} == {0: [2000], 1: [2000]}
+    assert found.stages == {}  # ranks of one stage are no pipeline
     assert [(x.rows, str(x.reason)) for x in log.lost] == [(2, "steps of neither a rank with a number nor a stage")]

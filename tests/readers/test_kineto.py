@@ -161,23 +161,41 @@ def test_a_folder_with_a_trace(tmp_path: Path) -> None:
 
 
 def test_steps_follow_the_host_s_annotations(tmp_path: Path) -> None:
-    """Step 4 launches mul and div: it begins with mul at 216, and what lies before belongs to step 3.
+    """Each begins with the host's, at 95 and 199, as by then nothing runs any more; the host ends the last at 240.
 
-    Step 3: 112 – 216; compute 38 + 6, communication 29, copy 5, idle 26. Step 4: 216 – 235; compute 15, idle 4.
+    Step 3: 95 – 199; compute 38 + 6, communication 29, copy 5, idle 17 until gemm and 9 from 190 on. The host launches
+    gemm until 104, then nothing of this step: 9 + 9 wait for it. Step 4: 199 – 240; compute 15, idle 17 until mul, 4
+    until div, 5 behind it. The host launches mul until 206, and ends the step 5 behind div: 7 + 5 wait for it.
     """
     steps = only_device(analyzed(tmp_path / "t.json", object_(trace()))).steps
     found = [(s.step, s.start_ns, s.partition.span_ns, s.partition.compute_ns, s.partition.idle_ns) for s in steps]
-    assert found == [(3, 0, 104_000, 44_000, 26_000), (4, 104_000, 19_000, 15_000, 4_000)]
+    assert found == [(3, 0, 104_000, 44_000, 26_000), (4, 104_000, 41_000, 15_000, 26_000)]
+    assert [s.partition.host_wait_ns for s in steps] == [18_000, 12_000]
 
 
 def test_streams_on_their_own(tmp_path: Path) -> None:
-    """Stream 7 computes 59. Stream 20 copies from 145 and sums up until 190: 15 + 35, of which 5 overlap."""
+    """Of the steps' 95 – 240, stream 7 computes 59. Stream 20 copies from 145 and sums up until 190, of which 5 overlap.
+
+    Stream 7 waits for the host from 95, 150 and 188 until gemm, add and mul are launched (104, 175, 206), and from 235
+    until the host is done: 9 + 25 + 18 + 5. Stream 20 waits until the copy is launched (113), and from 190 on: 18 + 50.
+    """
     streams = {s.stream: s for s in only_device(analyzed(tmp_path / "t.json", object_(trace()))).streams}
     assert {n: s.tasks for n, s in streams.items()} == {7: 5, 20: 2}
     assert streams[7].partition.compute_ns == 59_000
-    assert streams[7].partition.idle_ns == 123_000 - 59_000
+    assert (streams[7].partition.idle_ns, streams[7].partition.host_wait_ns) == (145_000 - 59_000, 57_000)
     other = streams[20].partition
-    assert (other.comm_exposed_ns, other.other_exposed_ns, other.idle_ns) == (35_000, 10_000, 78_000)
+    assert (other.comm_exposed_ns, other.other_exposed_ns, other.idle_ns) == (35_000, 10_000, 100_000)
+    assert (other.host_wait_ns, other.unattributed_ns) == (68_000, 0)
+
+
+def test_a_stream_waits_at_the_end_of_a_step_for_its_next_launch(tmp_path: Path) -> None:
+    """Of step 3 alone, 95 – 199: stream 7 is idle from 188, until mul, of step 4, is launched: that is the host's."""
+    path = tmp_path / "t.json"
+    path.write_bytes(object_(trace()))
+    device = only_device(run(AnalyzeRequest(path=path, step=3)))
+    streams = {s.stream: s.partition for s in device.streams}
+    assert (streams[7].span_ns, streams[7].idle_ns) == (104_000, 104_000 - 44_000)
+    assert (streams[7].host_wait_ns, streams[7].unattributed_ns) == (9_000 + 25_000 + 11_000, 0)
 
 
 def test_operators_and_their_torch_names(tmp_path: Path) -> None:
@@ -193,8 +211,9 @@ def test_a_base_time_moves_only_the_origin(tmp_path: Path) -> None:
     base = 1_736_413_971_558_972_000
     device = only_device(analyzed(tmp_path / "t.json", object_(trace(), baseTimeNanoseconds=base)))
     assert parts(device) == EXPECTED
-    assert device.origin_ns == base + 112_000
-    assert only_device(analyzed(tmp_path / "u.json", object_(trace()))).origin_ns == 112_000
+    begin = STEPS[3][0] * 1000
+    assert device.origin_ns == base + begin
+    assert only_device(analyzed(tmp_path / "u.json", object_(trace()))).origin_ns == begin
 
 
 def test_epochs_with_nanoseconds_stay_exact(tmp_path: Path) -> None:
@@ -207,7 +226,7 @@ def test_epochs_with_nanoseconds_stay_exact(tmp_path: Path) -> None:
     data = json.dumps(shifted).replace('"@', "").replace('@"', "").encode()
     device = only_device(analyzed(tmp_path / "t.json", data))
     assert parts(device) == EXPECTED
-    assert device.origin_ns == 1_736_413_971_000_112_123
+    assert device.origin_ns == 1_736_413_971_000_000_000 + STEPS[3][0] * 1000 + 123
 
 
 def two_kernels(ts: tuple[str, str], dur: tuple[str, str]) -> bytes:
