@@ -370,9 +370,9 @@ class VerbCommand(HelpPage, TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, panel by panel."""
         options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption) and not p.hidden]
-        for panel in map(text, _PANELS):
-            rows = [_row(p) for p in options if (p.rich_help_panel or text(OUTPUT)) == panel]
-            write_rows(formatter, panel, rows)
+        for panel in _PANELS:
+            rows = [_row(p) for p in options if (p.rich_help_panel or str(OUTPUT)) == str(panel)]
+            write_rows(formatter, text(panel), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +424,7 @@ class Verb:
                     metavar=how.metavar,
                     min=how.least,
                     max=how.most,
-                    rich_help_panel=text(how.panel),
+                    rich_help_panel=str(how.panel),
                     **more.get(name, {}),
                 )
             parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=usual, annotation=Annotated[kind, told]))
