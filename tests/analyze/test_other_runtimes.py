@@ -102,9 +102,12 @@ def test_a_rocm_trace_says_what_a_cuda_trace_says(tmp_path: Path) -> None:
     cuda, hip = analyzed(tmp_path / "cuda", program()), analyzed(tmp_path / "hip", in_hip(program()))
     assert said(hip) == said(cuda)
     (device,) = hip.devices
-    # In each step 59 gaps of 45 µs end with a launch that returned 4 µs before: 6 µs of each are the call's own.
+    # All but what runs is idle, from where the host begins the first step to where it ends the last one.
+    assert device.window.span_ns == (3_200 + 3_190) * US
+    assert device.window.idle_ns == device.window.span_ns - 2 * (60 * 5 + 10) * US
+    # In each step 60 gaps end with a launch that returned 4 µs before: 6 µs of each are the call's own.
     launching = sum(b.ns for b in device.blame if b.cause == "launch")
-    assert launching == (2 * 59 + 1) * 6 * US
+    assert launching == 2 * 60 * 6 * US
     # 20 µs in each step, less what the kernel before still ran: it had ended.
     assert sum(b.ns for b in device.blame if b.cause == "memory") == 2 * 20 * US
     assert [(s.kind, s.count, s.host_ns) for s in device.syncs] == [("dtoh", 2, 2 * 50 * US)]
