@@ -35,8 +35,10 @@ if __name__ == "__main__":
     with profile(schedule=schedule(wait=10, warmup=1, active=2, repeat=1), with_stack=True,
                  on_trace_ready=tensorboard_trace_handler(sys.argv[1]), experimental_config=config) as p:
         for step in range(14):
-            for _ in range(4):
+            for _ in range(4 if step > 8 else 1):
                 forward(model, torch.randn(16, 64).npu()).backward()
+            if step == 10:  # or the first copy waits for kernels that are not recorded, in a call that is not, either
+                torch.npu.synchronize()
             p.step()
 """
 
@@ -69,7 +71,7 @@ def small(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded_once(loaded, tmp_path_factory, "large", "Level1", 8000, 4000)
+    return recorded_once(loaded, tmp_path_factory, "large", "Level1", 16000, 8000)
 
 
 def analyze_path(path: Path) -> Result:
@@ -159,8 +161,11 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def reading(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """Every step ends with .item(); kernels of 1 and 1.5 ms keep the device busy, however slow the host is."""
-    return analyze_path(recorded_once(loaded, tmp_path_factory, "reading", "Level1", 1500, 1000, READING))
+    """Every step ends with .item(); kernels of 4 and 6 ms keep the device busy, however slow the host is.
+
+    After three of them the host is 10 ms ahead, which a busy machine may take from it at a time.
+    """
+    return analyze_path(recorded_once(loaded, tmp_path_factory, "reading", "Level1", 6000, 4000, READING))
 
 
 def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:
@@ -178,9 +183,9 @@ def test_the_replay_holds_for_the_real_task_queue(reading: Result) -> None:
     assert device.replay is not None and device.replay.usable and device.replay.error <= 0.001
     assert (reading.verdict.bound, reading.verdict.basis) == ("compute", "measured")
     assert reading.verdict.elasticity is not None
-    busy = device.partition.compute_ns / device.partition.span_ns
+    busy = device.window.compute_ns / device.window.span_ns
     assert reading.verdict.elasticity.compute == pytest.approx(busy, abs=0.05)
-    assert sum(b.ns for b in device.blame) == device.partition.host_wait_ns
+    assert sum(b.ns for b in device.blame) == device.window.host_wait_ns
 
 
 def test_phases_name_forward_backward_and_optimizer(reading: Result) -> None:
