@@ -219,6 +219,8 @@ def describe(
             partition=judged.partition,
             before_ns=0 if all_counts else max(span[0] - first, 0),
             after_ns=0 if all_counts else max(last - span[1], 0),
+            host_before_ns=0 if all_counts else max(first - span[0], 0),
+            host_after_ns=0 if all_counts else max(span[1] - last, 0),
         )
         if judged.steps or study.since is not None
         else None,

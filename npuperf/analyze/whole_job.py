@@ -140,15 +140,12 @@ def _with_exposed(study: JobStudy, device: Device) -> Device:
     begun = study.ranks[place].begin
     origin = device.origin_ns or begun
 
-    def split(parts: list[Partition], start: list[int], length: list[int] | None = None) -> list[Partition]:
-        """Split each window; what of its exposed communication these operations do not cover stays unknown.
-
-        ``length``: of windows that reach farther than their parts, over time in which nothing communicates.
-        """
+    def split(parts: list[Partition], start: list[int]) -> list[Partition]:
+        """Split each window; what of its exposed communication these operations do not cover stays unknown."""
         if not parts:
             return parts
         begin = np.array(start, np.int64) + origin
-        end = begin + np.array(length or [p.span_ns for p in parts], np.int64)
+        end = begin + np.array([p.span_ns for p in parts], np.int64)
         found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
         return [
             replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
@@ -157,16 +154,14 @@ def _with_exposed(study: JobStudy, device: Device) -> Device:
             for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
         ]
 
-    judged = device.judged
-    whole, length = begun - origin, device.partition.span_ns
+    judged, whole = device.judged, begun - origin
     if judged is not None:  # the host's part of steps lies around what the device did
-        whole = judged.start_ns - judged.before_ns
-        length = judged.before_ns + judged.partition.span_ns + judged.after_ns
+        whole = judged.start_ns - judged.before_ns + judged.host_before_ns
     steps = split([s.partition for s in device.steps], [s.start_ns for s in device.steps])
     phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
     return replace(
         device,
-        partition=split([device.partition], [whole], [length])[0],
+        partition=split([device.partition], [whole])[0],
         judged=judged and replace(judged, partition=split([judged.partition], [judged.start_ns])[0]),
         steps=[replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
         phases=[replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],

@@ -571,7 +571,9 @@ class JudgedSteps(Model, frozen=True, kw_only=True):
     """The window that a device's verdict, phases, blame, findings and what-ifs are about: its whole steps.
 
     Of a recording without steps that began while earlier work still ran: what comes after that; ``steps`` is then 0.
-    ``before_ns`` and ``after_ns``: how much of the device's span lies before and after it.
+    ``before_ns`` and ``after_ns``: how much of the device's span lies before and after it. ``host_before_ns`` and
+    ``host_after_ns``: how much of it lies before the device's first task and after the end of its last, as the host's
+    part of steps does. So the window, before_ns and after_ns are as long as the device's span and these two.
     """
 
     steps: int
@@ -579,6 +581,8 @@ class JudgedSteps(Model, frozen=True, kw_only=True):
     partition: Partition
     before_ns: int
     after_ns: int
+    host_before_ns: int = 0
+    host_after_ns: int = 0
 
 
 class RecordedVariable(Model, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ def test_idle_time_before_the_first_kernel_and_after_the_last_is_of_the_step(tmp
     assert causes[LOADING.name] == 700 * US and causes[LOGGING.name] == 80 * US
     assert found.partition.span_ns == found.partition.compute_ns == 2 * MS  # that of the device is what it was
     assert found.judged is not None and (found.judged.before_ns, found.judged.after_ns) == (0, 0)
+    assert (found.judged.host_before_ns, found.judged.host_after_ns) == (900 * US, 100 * US)
 
 
 def test_data_loading_before_the_first_kernel_of_an_only_step_is_a_problem(tmp_path: Path) -> None:

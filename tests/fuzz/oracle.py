@@ -29,8 +29,8 @@ _PARTITION = {
 }
 _NEVER_NEGATIVE = {
     "dur_ns", "total_ns", "min_ns", "max_ns", "median_ns", "host_ns", "busy_ns", "kernel_ns", "full_ns", "over_ns",
-    "overlap_ns", "transfer_ns", "wait_ns", "unknown_ns", "step_ns", "before_ns", "after_ns", "count", "tasks",
-    "rows", "launches", "kernels", "ns",
+    "overlap_ns", "transfer_ns", "wait_ns", "unknown_ns", "step_ns", "before_ns", "after_ns", "host_before_ns",
+    "host_after_ns", "count", "tasks", "rows", "launches", "kernels", "ns",
 }  # fmt: skip
 
 
@@ -116,9 +116,33 @@ def untrue(part: dict[str, Any]) -> Iterator[str]:
     if {"delta_ns", "count_ns", "speed_ns"} <= part.keys() and part["delta_ns"] != part["count_ns"] + part["speed_ns"]:
         yield "count and speed do not add up to delta_ns"
     if {"judged", "partition", "phases"} <= part.keys() and part["judged"]:
-        whole = part["judged"]
-        if whole["partition"]["span_ns"] + whole["before_ns"] + whole["after_ns"] != part["partition"]["span_ns"]:
-            yield "judged steps, and what is before and after, are not the whole"
+        yield from _wrongly_judged(part["judged"], part)
+
+
+def _wrongly_judged(judged: dict[str, Any], device: dict[str, Any]) -> Iterator[str]:
+    """Say what is wrong with the window that is judged, held against the device's span and the steps.
+
+    Each of its ends lies within the device's span, of which the rest is then not judged, or beyond it, where only the
+    host works: never both. What lies beyond is idle, and what is judged beside it is no more than the device did.
+    """
+    own, whole = judged["partition"], device["partition"]
+    beyond = judged["host_before_ns"] + judged["host_after_ns"]
+    if judged["before_ns"] + own["span_ns"] + judged["after_ns"] != whole["span_ns"] + beyond:
+        yield "judged steps, and what is before and after, are not the whole and the host's part around it"
+    if any(judged[f"{side}_ns"] and judged[f"host_{side}_ns"] for side in ("before", "after")):
+        yield "an end of what is judged is both within the device's span and beyond it"
+    if beyond > own["idle_ns"]:
+        yield "the host's part around the device's span is not idle"
+    for busy in ("compute_ns", "comm_exposed_ns", "other_exposed_ns"):
+        if own[busy] > whole[busy] or (own[busy] != whole[busy] and not judged["before_ns"] + judged["after_ns"]):
+            yield f"{busy} of what is judged is not that of the whole, less what is not judged"
+    steps = device["steps"]
+    places = [place for place, step in enumerate(steps) if step["whole"]]
+    if places:  # they follow each other without a gap
+        steps = steps[places[0] : places[-1] + 1]
+        length = sum(step["partition"]["span_ns"] for step in steps)
+        if (steps[0]["start_ns"], length) != (judged["start_ns"], own["span_ns"]):
+            yield "the whole steps are not what is judged"
 
 
 def ill_formed(path: Path, code: int) -> str | None:

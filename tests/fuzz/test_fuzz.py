@@ -193,6 +193,41 @@ def test_a_wrong_sum_is_told(part: dict[str, Any], words: list[str]) -> None:
     assert list(untrue(part)) == words
 
 
+#: Of 10 ns of a device 7 are judged: 3 lie before, of which 1 was idle; then 2 ns of the host after its last task.
+AROUND = {
+    "partition": SPLIT,
+    "phases": [],
+    "steps": [
+        {"start_ns": 0, "whole": False, "partition": {"span_ns": 3}},
+        {"start_ns": 3, "whole": True, "partition": {"span_ns": 4}},
+        {"start_ns": 7, "whole": True, "partition": {"span_ns": 5}},
+    ],
+    "judged": {
+        "start_ns": 3, "before_ns": 3, "after_ns": 0, "host_before_ns": 0, "host_after_ns": 2,
+        "partition": {**SPLIT, "span_ns": 9, "compute_ns": 2, "idle_ns": 3, "host_wait_ns": 3},
+    },
+}  # fmt: skip
+NOT_WHOLE = "judged steps, and what is before and after, are not the whole and the host's part around it"
+BOTH = "an end of what is judged is both within the device's span and beyond it"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, []),
+        ({"before_ns": 2}, [NOT_WHOLE]),
+        ({"host_after_ns": 1}, [NOT_WHOLE]),
+        ({"after_ns": 1, "host_after_ns": 3}, [BOTH]),
+        ({"before_ns": 5, "host_after_ns": 4}, ["the host's part around the device's span is not idle"]),
+        ({"before_ns": 0, "host_before_ns": -3}, ["compute_ns of what is judged is not that of the whole, less what"]),
+        ({"start_ns": 4}, ["the whole steps are not what is judged"]),
+    ],
+)
+def test_a_window_that_is_not_what_it_says_is_told(change: dict[str, int], words: list[str]) -> None:
+    found = [*untrue({**AROUND, "judged": {**AROUND["judged"], **change}})]
+    assert len(found) == len(words) and all(f.startswith(w) for f, w in zip(found, words, strict=True)), found
+
+
 def test_a_document_against_its_schema_is_told() -> None:
     assert str(false_in({"schema_version": "2.0"}, "result")).startswith("SCHEMA $ ")
 
