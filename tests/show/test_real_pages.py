@@ -161,6 +161,10 @@ def test_times_in_tables_are_those_of_json(name: str) -> None:
             continue
         lists = [sorted(numbers(row)) for row in rows_in(told(name), LISTS[known])]
         assert lists
+        if known == "ranks":  # of a step on average, where JSON has the times of all; the length of one is beside them
+            steps = told(name)["cluster"]["steps"]
+            lists = [[row["step_ns"], *(ns / steps for ns in numbers({**row, "step_ns": None}))]
+                     for row in rows_in(told(name), LISTS[known])]  # fmt: skip
         header, *rows = table.rows
         units = [UNITS.get(match[1]) if (match := re.search(r"\((\w+)\)$", title)) else None for title in header]
         for row in rows:
