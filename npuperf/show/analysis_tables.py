@@ -27,7 +27,8 @@ def _sides(result: Result) -> Iterator[Row]:
 
 
 def _wider(result: Result) -> Iterator[Row]:
-    return ((device,) for device in result.devices if device.window != device.partition)
+    """Return devices of which some is not judged; another split alone is none: steps of the host begin before tasks."""
+    return ((device,) for device in result.devices if (of := device.judged) and (of.before_ns or of.after_ns))
 
 
 def _types(phase: Phase) -> list[str]:

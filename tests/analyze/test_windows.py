@@ -68,6 +68,17 @@ def test_the_table_of_devices_is_of_the_judged_steps(tmp_path: Path) -> None:
     assert result.devices[0].partition.span_ns == 20_000 * US + 5_000 * US + (EVALUATION - 1) * 50 * US + 30 * US
 
 
+def test_all_that_was_recorded_is_a_row_only_where_some_of_it_is_not_judged(tmp_path: Path) -> None:
+    """The host's step may begin before the first task, so that the recording's tasks are the shorter of the two."""
+    (row,) = table(of(tmp_path / "more", [*PROGRAM, *around()]), "recorded")
+    assert int(row["span_ns"]) == 20_000 * US + 5_000 * US + (EVALUATION - 1) * 50 * US + 30 * US
+    steps = {11: (-100 * US, 1_990 * US), 12: (1_990 * US, 4_200 * US)}
+    folder = ascend_pt(tmp_path / "host", PROGRAM, steps, cores="24,48")
+    (device,) = (result := analyze_path(folder)).devices
+    assert device.window.span_ns > device.partition.span_ns == 99 * 40 * US + 6 * US
+    assert not table(result, "recorded")
+
+
 @pytest.mark.parametrize("launched", [True, False])
 def test_what_lies_outside_of_the_steps_keeps_nothing_from_being_replayed(tmp_path: Path, launched: bool) -> None:
     """Kernels without a launch, four fifths of the recording, and idle time that nothing explains."""
