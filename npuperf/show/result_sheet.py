@@ -109,7 +109,9 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
 
 
 def _tables_about(topic: str, result: Result) -> list[Filled]:
-    return [made for table in tables_about(topic) if (made := fill(table, result, MOST_ROWS)).rows]
+    """Return a topic's tables that have rows, without what only repeats their other columns in words."""
+    every = [fill(table, result, MOST_ROWS) for table in tables_about(topic)]
+    return [made.with_only(lambda column, _: column.weight < EXTRA) for made in every if made.rows]
 
 
 def comparison_headline(comparison: Comparison, devices: int, about: Message | None = None) -> Headline:
