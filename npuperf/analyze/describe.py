@@ -352,7 +352,7 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
 def _streams(judged: DeviceWindow) -> list[Stream]:
     """Split the window once more for each stream alone; collectives without a stream come last.
 
-    Each is laid out as the device is, beyond the window, too, where the launch may be that a stream waits for at its end.
+    Each is laid out as the device is, beyond the window, too: a launch may be there that its stream waits for last.
     """
     everything, streams = judged.profile.tasks, []
     span = judged.study.timeline.span

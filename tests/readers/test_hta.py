@@ -90,7 +90,7 @@ def test_streams_agree_with_hta(path: Path | None, tmp_path: Path) -> None:
 
 
 def _around(path: Path, stream: int | None) -> int:
-    """The host wait before the first activity of a stream and behind its last, within the host's steps, where it has them.
+    """The host wait before the first activity of a stream and behind its last, within the host's steps, if it has any.
 
     Until the host's last step ends, a stream without further work waits for the host, if no other's work outlasts that.
     """

@@ -174,7 +174,7 @@ def test_steps_follow_the_host_s_annotations(tmp_path: Path) -> None:
 
 
 def test_streams_on_their_own(tmp_path: Path) -> None:
-    """Of the steps' 95 – 240, stream 7 computes 59. Stream 20 copies from 145 and sums up until 190, of which 5 overlap.
+    """Of the steps' 95 – 240, stream 7 computes 59. Stream 20 copies from 145 and sums up to 190; 5 overlap.
 
     Stream 7 waits for the host from 95, 150 and 188 until gemm, add and mul are launched (104, 175, 206), and from 235
     until the host is done: 9 + 25 + 18 + 5. Stream 20 waits until the copy is launched (113), and from 190 on: 18 + 50.
