@@ -21,7 +21,7 @@ from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
-from npuperf.device.partition import add, span_of, within
+from npuperf.device.partition import add, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
 from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
@@ -52,10 +52,20 @@ class Ranked(Struct, frozen=True):
     kernels: list[Kernel] = field(default_factory=list)
 
     @classmethod
-    def of(cls, profile: DeviceProfile, tasks: Tasks, types: Labels, question: Question, origin: int) -> Ranked:
-        """Sum and list some tasks of a device; ``types``: theirs; ``origin``: from when their times count."""
-        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, origin)
-        return cls(operators, longest_kernels(profile, tasks, origin, question.top))
+    def of(cls, profile: DeviceProfile, tasks: Tasks, types: Labels, question: Question) -> Ranked:
+        """Sum and list some tasks of a device; ``types``: theirs. Times are epoch ns."""
+        operators = sum_operators(profile, tasks, types, question.cores or profile.cores)
+        return cls(operators, longest_kernels(profile, tasks, question.top))
+
+    def since(self, origin: int) -> Ranked:
+        """Return the same with times that count from the device's origin, as all positions of its report do."""
+        return Ranked(
+            {
+                key: structs.replace(one, first=one.first - origin, last=one.last - origin)
+                for key, one in self.operators.items()
+            },
+            [structs.replace(kernel, start_ns=kernel.start_ns - origin) for kernel in self.kernels],
+        )
 
 
 class Examined(Struct, frozen=True):
@@ -94,13 +104,13 @@ def examine(
             )
         )
         profile = profile.without_steps()
-    recorded, types, origin = profile.tasks, type_labels(profile.tasks), span_of(profile.tasks)[0]
+    recorded, types = profile.tasks, type_labels(profile.tasks)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
         inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
         recorded, types = recorded.part(inside), types.filter(inside)
-    listed = Ranked.of(profile, recorded, types, request, origin)
+    listed = Ranked.of(profile, recorded, types, request)
     rest = request.step is None and _goes_beyond_steps(recorded, thresholds)  # then counters are asked for once more
     worked = Worked.of(profile.tasks)
     profile = profile.without_counters()
@@ -113,6 +123,8 @@ def examine(
         profile = structs.replace(profile, excerpt=cut)
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
+    origin = study.timeline.span[0]
+    listed = listed.since(origin)
 
     # What is said about the window that is judged.
     span, cores = (
@@ -122,7 +134,7 @@ def examine(
     of_window = None
     if rest:
         inside = within(recorded, span)
-        of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), request, origin)
+        of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), request).since(origin)
         del recorded, types
     judged = judge_window(study, span, request.step, thresholds)
     steps = [step.step for step in judged.whole_steps]

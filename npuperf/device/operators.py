@@ -80,10 +80,11 @@ def core_labels(tasks: Tasks) -> Labels:
     return comm.fill(tasks.core)
 
 
-def sum_operators(
-    profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores, origin: int
-) -> dict[Key, OperatorSum]:
-    """Sum the compute and communication tasks of a window by type and core; ``types``: of the tasks."""
+def sum_operators(profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores) -> dict[Key, OperatorSum]:
+    """Sum the compute and communication tasks of a window by type and core; ``types``: of the tasks.
+
+    Times are those of the tasks, epoch ns.
+    """
     rows = _kernels(tasks)
     if not len(rows):
         return {}
@@ -94,7 +95,7 @@ def sum_operators(
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
     pmu = {name: weigh(values) for name, values in tasks.pmu.items()}
     block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
-    first, last = (groups.min(tasks.start) - origin).tolist(), (groups.max(tasks.start) - origin).tolist()
+    first, last = groups.min(tasks.start).tolist(), groups.max(tasks.start).tolist()
     count, total = groups.count.tolist(), groups.total.tolist()
     shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
     keys = zip(types.take(groups.largest).texts(), core.take(groups.largest).texts(), strict=True)
@@ -159,8 +160,8 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
     ]
 
 
-def longest_kernels(profile: DeviceProfile, tasks: Tasks, origin: int, top: int) -> list[Kernel]:
-    """Return the kernels that take longest on their own, with their place in time and code."""
+def longest_kernels(profile: DeviceProfile, tasks: Tasks, top: int) -> list[Kernel]:
+    """Return the kernels that take longest on their own, with their place in time (epoch ns) and code."""
     rows = _kernels(tasks)
     if len(rows) > top:
         dur = tasks.dur[rows]
@@ -179,7 +180,7 @@ def longest_kernels(profile: DeviceProfile, tasks: Tasks, origin: int, top: int)
             core=core,
             stream=_or_none(longest.stream[i]),
             step=_or_none(longest.step[i]),
-            start_ns=int(longest.start[i]) - origin,
+            start_ns=int(longest.start[i]),
             dur_ns=int(longest.dur[i]),
             block_dim=_or_none(longest.block[i]),
             mix_block_dim=_or_none(longest.mix_block[i]),

@@ -63,6 +63,14 @@ def test_idle_time_before_the_first_kernel_and_after_the_last_is_of_the_step(tmp
     assert (found.judged.host_before_ns, found.judged.host_after_ns) == (900 * US, 100 * US)
 
 
+def test_kernels_and_operators_are_where_the_step_is(tmp_path: Path) -> None:
+    """Their places count from the step's begin, as all others do: the first kernel begins 0.9 ms after it."""
+    result = analyzed(ascend_pt(tmp_path, kernels(11, 0), {11: (-900 * US, 2_100 * US)}, host=(LOADING, LOGGING)))
+    assert min(kernel.start_ns for kernel in result.kernels) == 900 * US  # of kernels as long the first come first
+    assert min(operator.first_ns for operator in result.operators) == 900 * US
+    assert max(operator.last_ns for operator in result.operators) == (900 + 39 * 50) * US
+
+
 def test_data_loading_before_the_first_kernel_of_an_only_step_is_a_problem(tmp_path: Path) -> None:
     """The step is 3 ms, loading 0.7 of it; without it the step is shorter by exactly that."""
     folder = ascend_pt(tmp_path, kernels(11, 0), {11: (-900 * US, 2_100 * US)}, host=(LOADING, LOGGING))
