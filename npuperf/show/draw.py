@@ -23,7 +23,7 @@ from npuperf.device.study import Study
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.match import split_exposed, turns
 from npuperf.model.device import DeviceProfile
-from npuperf.model.groups import distinct, group_sums
+from npuperf.model.groups import distinct, first_rows, group_sums, numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8
 from npuperf.model.picture import Exact, Lane, LaneSlices, Picture, place_name
@@ -174,7 +174,7 @@ def signposts(drawing: Drawing) -> Iterator[Signpost]:
         events = study.nesting.events.name
         labels = events.take(np.where(pieces.cause == CODE["unrecorded"], -1, pieces.event))
         key = pieces.cause.astype(np.int64) * (len(events.names) + 1) + labels.codes + 1
-        for row in _longest(key, pieces.end - pieces.start, np.arange(len(key)), _WAITS):
+        for row in _longest(key, pieces.end - pieces.start, np.arange(len(key)), _WAITS, pieces.cause):
             cause = CAUSES[int(pieces.cause[row])]
             yield "wait", f"{cause}: {labels[row] or NOTHING}", int(pieces.start[row]), int(pieces.end[row])
         # Waits for the device: by the call with all that tells it from others, by its name, by its code line.
@@ -194,12 +194,20 @@ def signposts(drawing: Drawing) -> Iterator[Signpost]:
         yield "step", str(step.step), start, start + step.partition.span_ns
 
 
-def _longest(keys: I64, length: I64, rows: I64, most: int) -> list[int]:
-    """Return the longest row of each key, for the keys that take most time."""
+def _longest(keys: I64, length: I64, rows: I64, most: int, kinds: U8 | None = None) -> list[int]:
+    """Return the longest row of each key, for the keys that take most time, and for the first of each of ``kinds``.
+
+    A report names the first of each cause, however little time it takes.
+    """
     if not len(rows):
         return []
     groups = group_sums((keys,), length, rows)
-    rows_of_keys: list[int] = groups.largest[np.argsort(-groups.total, kind="stable")[:most]].tolist()
+    longest = groups.largest[np.argsort(-groups.total, kind="stable")]
+    listed = np.arange(len(longest)) < most
+    if kinds is not None:
+        found, which = numbered(kinds[longest])
+        listed[first_rows(which, len(found))] = True
+    rows_of_keys: list[int] = longest[listed].tolist()
     return rows_of_keys
 
 

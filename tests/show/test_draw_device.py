@@ -20,7 +20,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device.host_events import CAUSES
 from npuperf.device.study import Study
 from npuperf.model.picture import COLOURS, Lane, Picture, place_name
-from npuperf.model.result import Device
+from npuperf.model.result import Device, Partition
 from npuperf.readers.recording import open_recording
 from npuperf.show.draw import Size, draw_study
 
@@ -163,12 +163,21 @@ def inputs() -> list[Path]:
     return [SAMPLE, ROOT / "samples" / "micro_batch_ascend_pt", *(DATA / name for name in real)]
 
 
+def all_drawn(report: Device) -> Partition:
+    """The parts of all that is drawn: of the host's steps, which hold all tasks; without steps of the device's span."""
+    split = [step.partition for step in report.steps] or [report.partition]
+    told = Partition(**{name: sum(getattr(part, name) for part in split) for name in Partition.__struct_fields__})
+    busy = ("compute_ns", "comm_exposed_ns", "other_exposed_ns")
+    assert [getattr(told, name) for name in busy] == [getattr(report.partition, name) for name in busy]
+    return told
+
+
 @pytest.mark.parametrize("path", inputs(), ids=lambda p: p.name)
 def test_the_parts_are_those_of_the_report(path: Path) -> None:
     if not path.exists():
         pytest.skip(f"{path} is not here")
     picture, report, _ = drawn(path, Size(1000, 24_000))
-    told = report.partition
+    told = all_drawn(report)
     assert picture.span_ns == told.span_ns
     parts = {"compute": told.compute_ns, "communication": told.comm_exposed_ns, "other": told.other_exposed_ns,
              "host_wait": told.host_wait_ns, "launch_latency": told.launch_latency_ns,
@@ -251,6 +260,19 @@ def test_places_are_where_the_report_says() -> None:
             start, end = picture.places["operator", name]
             assert end - start == tasks.dur[mine].max()
             assert start in (tasks.start[mine] - picture.origin_ns).tolist()
+
+
+def test_the_first_wait_of_each_cause_has_a_place_beside_hundreds_of_longer_ones(tmp_path: Path) -> None:
+    """300 functions of Python keep the device waiting for 8 us each, one torch operator for 0.3 us."""
+    kernels = [K(i * 10_000, 1_000, f"k{i}", launch=i * 10_000 - 100, launch_dur=50) for i in range(301)]
+    host = [H(f"f{i}.py(1): run", i * 10_000 + 1_000, 8_000, python=True) for i in range(300)]
+    host.append(H("aten::empty", 3_009_300, 300, python=True))
+    picture, report, _ = drawn(ascend_pt(tmp_path, [*kernels, K(3_010_000, 1_000, launch=3_009_900)], host=host))
+    named = [(b.cause, b.name) for b in report.blame if b.name != "others"]
+    assert ("torch_op", "aten::empty") in named
+    assert all(("wait", f"{cause}: {name}") in picture.places for cause, name in named)
+    start, end = picture.places["wait", "torch_op: aten::empty"]
+    assert (start, end) == (3_009_300, 3_009_600)
 
 
 def test_a_host_thread_shows_events_as_they_are_nested(tmp_path: Path) -> None:
