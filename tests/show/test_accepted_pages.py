@@ -203,9 +203,9 @@ def test_rows_lead_to_what_they_are_of(show: Open) -> None:
     start, end = shown_at(page)
     assert start <= phase.start_ns < phase.end_ns <= end and end - start < 1.5 * (phase.end_ns - phase.start_ns)
     step = device.steps[1]
-    row_of(page, "Steps", f"{step.start_ns / 1e6:.3f}").locator(".go").press("Enter")
-    start, end = shown_at(page)
     length = step.partition.span_ns
+    row_of(page, "Steps", f"{step.start_ns / 1e6:.3f}", f"{length / 1e6:.3f}").locator(".go").press("Enter")
+    start, end = shown_at(page)
     assert start <= step.start_ns < step.start_ns + length <= end and end - start < 1.5 * length
     long = row_of(page, "Longest kernels", "aclnnFlashAttentionScoreGrad").locator("th")
     assert long.locator(".go").bounding_box()["width"] < 30
@@ -218,7 +218,7 @@ def test_rows_lead_to_what_they_are_of(show: Open) -> None:
 
 
 def test_the_timeline_knows_the_sample(show: Open) -> None:
-    """Kernels of a step are found by their name; the parts of the whole add up to the device's partition."""
+    """Kernels of a step are found by their name; the parts of the whole add up to those of all steps."""
     page = show(SAMPLE)
     kernels = {o.type: o.count for o in analyzed(SAMPLE).operators}
     box = page.locator(".timeline-search input")
@@ -230,9 +230,10 @@ def test_the_timeline_knows_the_sample(show: Open) -> None:
     assert "FlashAttentionScore" in page.locator(".timeline-facts").inner_text()
     box.fill("")
     keys(page, "0", "x")
-    part = analyzed(SAMPLE).devices[0].partition
-    error = part.span_ns / 8192 * 2  # each end lies somewhere in a bucket; shares are rounded
-    for name, length in (("compute", part.compute_ns), ("host_wait", part.host_wait_ns)):
+    parts = [step.partition for step in analyzed(SAMPLE).devices[0].steps]
+    error = sum(p.span_ns for p in parts) / 8192 * 2  # each end lies somewhere in a bucket; shares are rounded
+    for name in ("compute", "host_wait"):
+        length = sum(getattr(p, f"{name}_ns") for p in parts)
         row = page.locator(f".timeline-sum tr[data-part={name}] td").first
         assert float(row.get_attribute("data-ns")) == pytest.approx(length, abs=20 * error), name
 

@@ -191,9 +191,11 @@ def test_what_is_saved_is_filled_to_the_least_and_a_line_to_the_most() -> None:
 
 
 def test_chinese_phases_have_chinese_colons() -> None:
+    result = analyzed("transformer_ascend_pt")
     with language.speaking("zh"):
-        names = [words(row, "name") for row in rows_of(chart(analyzed("transformer_ascend_pt"), "typical"))]
-    assert len(names) == 3 and all(re.fullmatch(r"[^:：]+：[^:：]+", name) for name in names), names
+        names = [words(row, "name") for row in rows_of(chart(result, "typical"))]
+    assert 3 * len(names) == len(result.devices[0].phases)  # in each of three steps
+    assert all(re.fullmatch(r"[^:：]+：[^:：]+", name) for name in names), names
 
 
 def test_elasticities_are_shares_of_the_width() -> None:
