@@ -327,6 +327,9 @@ def write(scenario: Scenario, out: Path, recordings: list[Recording] | None = No
         _write_kernels(results / "kernel_details.csv", recording)
         _write_trace(results / "trace_view.json", recording, scenario)
         (folder / f"profiler_info_{rank}.json").write_text(json.dumps({"rank_id": rank}))
+        if scenario.ranks > 1:  # what tells that all ranks of the job are here
+            job = {"distributed_args": {"world_size": scenario.ranks}}
+            (folder / "profiler_metadata.json").write_text(json.dumps(job))
         device = folder / "PROF_000001_20251113000000000_PLANTED" / "device_0"
         device.mkdir(parents=True, exist_ok=True)
         (device / "info.json.0").write_text(json.dumps({"DeviceInfo": [{"id": 0, "ai_core_num": 24, "aiv_num": 48}]}))

@@ -248,7 +248,8 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
         else:
             own = tuple(ranks[i].rank for i in members)
             # A collective reaches everybody: where no link of its ranks leads elsewhere, there is nobody else.
-            closed = len(least[name]) >= len(own) and min(least[name]) > 0 and max(least[name]) <= len(own)
+            ends = least[name]
+            closed = 0 < len(own) <= len(ends) and min(ends) > 0 and max(ends) <= len(own)
             groups.append(JobGroup(name, found.kind, own, members, everybody or closed, True))
     code = np.concatenate(codes)
     if nameless:

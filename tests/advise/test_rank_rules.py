@@ -251,8 +251,8 @@ def test_only_the_rules_that_are_named_are_asked(tmp_path: Path) -> None:
 def test_a_device_that_is_of_no_job_keeps_its_own_answer(tmp_path: Path) -> None:
     result = analyze_path(ranked(tmp_path, 0, rank_kernels(3_000_000, 8_000_000)))
     own, (report,) = result.findings, result.devices
-    there: Any = SimpleNamespace(places={(report.source, report.device): 0})
-    elsewhere: Any = SimpleNamespace(places={("rank_9", report.device): 0})
+    there: Any = SimpleNamespace(places={(report.source, report.device, report.rank): 0})
+    elsewhere: Any = SimpleNamespace(places={("rank_9", report.device, report.rank): 0})
     assert without_alone(own, report, None) == without_alone(own, report, elsewhere) == own
     left = {f.rule for f in own} - {f.rule for f in without_alone(own, report, there)}
     assert left == {"exposed_communication", "slowed_compute"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt, events, kernel_details
-from inputs import KERNELS, database
+from inputs import KERNELS, STEPS, database
 from msgspec.structs import replace
 
 from npuperf.against.run import run
@@ -195,11 +195,13 @@ def test_database_and_text_blame_the_same_calls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", ["blockDim", "blockNum"])
 def test_database_and_text_give_one_answer(tmp_path: Path, block: str) -> None:
-    text = analyze(ascend_pt(tmp_path, KERNELS))
+    text = analyze(ascend_pt(tmp_path, KERNELS, {number: (begin, end) for number, begin, end in STEPS}))
     db = analyze(database(tmp_path / "ascend_pytorch_profiler_4.db", KERNELS, block))
     (ours,), (theirs,) = db.devices, text.devices
     assert ours.partition == theirs.partition
     assert [(s.step, s.partition) for s in ours.steps] == [(s.step, s.partition) for s in theirs.steps]
+    # The host begins step 11 at -10 µs; 12 begins when the collective of 11 ends at 56 µs, until the host leaves at 90.
+    assert [(s.step, s.partition.span_ns) for s in ours.steps] == [(11, 66_000), (12, 34_000)]
     assert [(o.type, o.core, o.total_ns, o.block_dim) for o in db.operators] == [
         (o.type, o.core, o.total_ns, o.block_dim) for o in text.operators
     ]
