@@ -392,7 +392,8 @@ KINDS = ("dp", None)
 drawn_collectives = st.lists(
     st.tuples(
         st.sampled_from([0, 1]),  # group
-        *[st.tuples(st.integers(0, 25), st.integers(1, 30))] * 2,  # per rank: begins so long after the last, and stays
+        # per rank: begins so long after the last, in the order of the other rank, and stays
+        *[st.tuples(st.integers(1, 25), st.integers(1, 30))] * 2,
         st.tuples(st.integers(0, 40), st.integers(1, 12)),  # compute of both ranks: where, and how long
     ),
     min_size=2,
@@ -438,8 +439,10 @@ def rank_of(rank: int, drawn: Drawn, *, named: bool) -> DeviceProfile:
     )  # fmt: skip
 
 
-def slow_split(profiles: list[DeviceProfile], devices: list[Device], keys: tuple[str, str]) -> Counter[tuple[str, str]]:
-    """Of each exposed nanosecond ask which collective owns it, and whether its peer had come yet."""
+def slow_split(
+    profiles: list[DeviceProfile], devices: list[Device], keys: tuple[str, str], rest: str
+) -> Counter[tuple[str, str]]:
+    """Of each exposed nanosecond ask which collective owns it, and whether its peer had come yet; ``rest``: if so."""
     stays = [
         dict(zip(p.communication.operations.index.tolist(), p.communication.operations.stay.tolist(), strict=True))
         for p in profiles
@@ -456,25 +459,27 @@ def slow_split(profiles: list[DeviceProfile], devices: list[Device], keys: tuple
                 if running:
                     i = int(operations.index[running[0]])
                     wait = own[i] - min(s[i] for s in stays)
-                    part = "wait" if ns < operations.start[running[0]] + wait else "transfer"
+                    part = "wait" if ns < operations.start[running[0]] + wait else rest
                     found[part, keys[int(operations.group[running[0]] or 0)]] += 1
     return found
 
 
-@given(drawn_collectives, st.booleans())
-@settings(max_examples=40, deadline=None)
-def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool) -> None:
+@given(drawn_collectives, st.booleans(), st.sampled_from([None, 2]))
+@settings(max_examples=60, deadline=None)
+def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool, world: int | None) -> None:
+    """Where nothing tells that the groups are of these two ranks alone, both may have waited for others."""
     profiles = [rank_of(rank, drawn, named=named) for rank in (0, 1)]
     alone = [one for p in profiles if (one := examined(p)) is not None]
-    job = as_one_job(alone, AnalyzeRequest(path=Path("here")), LIMITS)
+    job = as_one_job(alone, AnalyzeRequest(path=Path("here"), world_size=world), LIMITS)
     assume(job is not None)
     assert job is not None
     found = merge_digests([one.digest for one in alone], job.exposed)
     assert found is not None
     assert +by_part(found.parts) == +of_partitions(job.devices)
     keys = ("dp", "2 ranks") if named else ("allReduce", "allReduce")
-    split = {(p.part, p.key): p.ns for p in found.parts if p.part in ("wait", "transfer") and p.ns}
-    assert split == slow_split(profiles, job.devices, keys)
+    split = {(p.part, p.key): p.ns for p in found.parts if p.part in ("wait", "transfer", "comm_unknown") and p.ns}
+    rest = "transfer" if named or world else "comm_unknown"
+    assert split == slow_split(profiles, job.devices, keys, rest)
     begun = {p.key: p.count for p in found.parts if p.part == "wait"}
     assert sum(begun.values()) == 2 * len(drawn)
 
