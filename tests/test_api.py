@@ -32,6 +32,16 @@ def test_everything_shares_one_reading(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(read) == 1
 
 
+def test_partition_begins_with_the_first_task(tmp_path: Path) -> None:
+    """The host begins its step 30 µs before the first kernel: there the step begins, and not the device's partition."""
+    kernels = [K(s, 10_000, step=11, launch=s - 20_000, launch_dur=1_000) for s in (0, 30_000)]
+    run = npuperf.load(ascend_pt(tmp_path, kernels, {11: (-30_000, 60_000)}, cores="24,48"))
+    first = run.tasks["start_ns"].min()
+    assert run.partition[["start_ns", "span_ns"]].values.tolist() == [[first, 40_000]]
+    assert run.steps[["start_ns", "span_ns"]].values.tolist() == [[first - 30_000, 90_000]]
+    assert run.devices["span_ns"].tolist() == [90_000]
+
+
 def test_tables_hold_plain_sentences(tmp_path: Path) -> None:
     run = npuperf.load(profile(tmp_path))
     assert {type(title) for title in run.findings["title"]} == {str}

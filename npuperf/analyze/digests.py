@@ -13,7 +13,7 @@ from npuperf.analyze.counting import KINDS, Places, count_device, merge_counts, 
 from npuperf.device.blame import NOTHING, OTHERS, Blamed, line_of
 from npuperf.device.host_events import CAUSES, CODE, RUNTIME_CALL
 from npuperf.device.operators import core_labels, operator_keys
-from npuperf.device.partition import owned, uncovered
+from npuperf.device.partition import owned, uncovered, window
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.study import Study
 from npuperf.model.device import DeviceProfile
@@ -52,7 +52,7 @@ class DeviceDigest(Digest, frozen=True, kw_only=True):
 
 
 def digest_device(study: Study, report: Device, summary: RankSummary | None) -> DeviceDigest:
-    """Sum the steps of a device that are judged, or without steps all that it recorded.
+    """Sum the steps of a device that are judged, or without steps all of it that is judged.
 
     ``report``: the device as described, of one step where one was asked for. Communication is not split: one device
     alone cannot tell transfers from waits.
@@ -122,8 +122,8 @@ def judged_windows(report: Device) -> tuple[tuple[int, ...], Intervals]:
     """Return the numbers and windows of the steps that are judged; without steps one window and no number."""
     steps = report.whole_steps
     if not steps:
-        start, length = np.array([report.origin_ns], np.int64), report.window.span_ns
-        return (), Intervals(start, start + length)
+        begin = report.origin_ns + (report.judged.start_ns if report.judged else 0)
+        return (), window(begin, begin + report.window.span_ns)
     start = np.array([s.start_ns for s in steps], np.int64) + report.origin_ns
     return tuple(s.step for s in steps), Intervals(start, start + np.array([s.partition.span_ns for s in steps]))
 

@@ -126,8 +126,8 @@ def _exposed(study: JobStudy, device: Device) -> tuple[PartSum, ...] | None:
         return None
     numbers, windows = judged_windows(device)
     if not device.origin_ns or not numbers:
-        begin = study.ranks[place].begin + np.zeros(len(windows), np.int64)
-        windows = Intervals(begin, begin + (windows.end - windows.start))
+        moved = study.ranks[place].begin - device.origin_ns
+        windows = Intervals(windows.start + moved, windows.end + moved)
     split = [s.partition for s in device.whole_steps] or [device.window]
     return exposed_parts(study, place, [p.comm_exposed_ns for p in split], windows)
 

@@ -21,6 +21,7 @@ from npuperf.base.files import is_file, write_atomically
 from npuperf.base.messages import Message, say, text
 from npuperf.base.units import plural
 from npuperf.device.operators import core_labels
+from npuperf.device.partition import span_of
 from npuperf.model.comparison import Comparison
 from npuperf.model.device import DeviceProfile
 from npuperf.model.labels import I64, Labels
@@ -152,7 +153,7 @@ class Run:
 
     @property
     def devices(self) -> pd.DataFrame:
-        """Devices, one row each, with the partition of their span (ns)."""
+        """Devices, one row each, with the partition of what is judged (ns)."""
         return _frame(self.result, "devices")
 
     @property
@@ -234,12 +235,17 @@ class Run:
 
     @property
     def partition(self) -> pd.DataFrame:
-        """Whole span per device: rank, device, start_ns, bound, and the partition (ns). Parts add up exactly."""
+        """Per device: rank, device, start_ns, bound, and the partition (ns) from its first task to its last.
+
+        Parts add up exactly.
+        """
+        profiles = [p for p in self._recording.profiles if (p.tasks.work != Work.CONTROL).any()]
+        begins = {(p.rank, p.device): span_of(p.tasks)[0] for p in profiles}
         rows = [
             {
                 "rank": d.rank,
                 "device": d.device,
-                "start_ns": d.origin_ns,
+                "start_ns": begins.get((d.rank, d.device), d.origin_ns),
                 "bound": d.verdict.bound,
                 **_parts(d.partition),
             }

@@ -164,7 +164,8 @@ class _DeviceOverlay(Struct):
         origin, phases = self.device.origin_ns, self.device.phases
         if phases:
             return origin + phases[0].start_ns, origin + phases[-1].end_ns
-        return origin, origin + self.device.partition.span_ns
+        begin = origin + (self.device.judged.start_ns if self.device.judged else 0)
+        return begin, begin + self.device.window.span_ns
 
     def _track(self, title: Message, rows: Iterator[_Row]) -> None:
         """Write slices, a chunk at a time; without any there is no track."""

@@ -147,7 +147,7 @@ def read_profiled(path: Path, recording: Recording | None = None, asked: Asked =
             soc=device.soc,
             cores=device.cores_cube,
             lengths=lengths,
-            step_ns=round(float(lengths.mean())) if len(lengths) else device.partition.span_ns,
+            step_ns=round(float(lengths.mean())) if len(lengths) else device.window.span_ns,
             names=kernels.name,
             types=type_labels(kernels),
             dur=kernels.dur,

@@ -11,6 +11,7 @@ import pytest
 from build import H, K, ascend_pt
 from small_programs import analyzed
 
+from npuperf.analyze.digests import judged_windows
 from npuperf.model.result import Result
 from npuperf.show.formats import View, render
 
@@ -94,6 +95,14 @@ def test_a_wait_that_began_before_the_first_task(tmp_path: Path) -> None:
     assert device.window.dependency_wait_ns == 0
     assert sum(p.partition.span_ns for p in device.phases) == device.window.span_ns
     assert SAID in said(result) and "not counted: 400.00 ms before" in said(result)
+    # What is summed to be compared is of the same time: 21 kernels of 50 us, and nothing of the copy before.
+    begin = device.origin_ns + 400 * MS
+    _, windows = judged_windows(device)
+    assert (windows.start.tolist(), windows.end.tolist()) == ([begin], [begin + device.window.span_ns])
+    assert result.digest is not None
+    sums = {part: sum(p.ns for p in result.digest.parts if p.part == part) for part in ("compute", "other")}
+    assert sums == {"compute": 21 * 50 * US, "other": 0}
+    assert sum(p.ns for p in result.digest.parts) == result.digest.total_ns
     # The host's wait for that work is no host time: half of what it does between launches is what can be saved.
     (less,) = (w for w in result.what_if if w.asked)
     assert less.span_ns is not None and less.span_ns >= device.window.span_ns // 2
