@@ -48,7 +48,7 @@ def passes(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     trace = read_trace(source.timeline, ReadLog())
     yield "timeline", lambda: interpret(copy(trace), source.timeline)  # which takes what it is given apart
     yield "table", lambda: read_kernels(source, ReadLog())
-    kernels, timeline = read_kernels(source, ReadLog()).devices, interpret(copy(trace), source.timeline)
+    kernels, timeline = read_kernels(source, ReadLog()), interpret(copy(trace), source.timeline)
     yield "join", lambda: merge(kernels, timeline, source, ReadLog())
     yield "database", lambda: read_source(stored, ReadLog())
     (profile,) = read_source(source, ReadLog()).profiles
