@@ -162,7 +162,7 @@ def test_communication_twice_as_fast_is_one_line(tmp_path: Path) -> None:
 # --- verdict and findings --------------------------------------------------------------------------------------------
 
 
-def test_a_lever_of_another_kind_is_explained(tmp_path: Path) -> None:
+def test_a_lever_of_another_kind_is_named(tmp_path: Path) -> None:
     """Compute sets the pace for 6 ms, the host for 4: a tenth less of the first saves more than of the second.
 
     But all waiting together, 3.5 ms, is more than any finding about compute could spare.
@@ -180,7 +180,7 @@ def test_a_lever_of_another_kind_is_explained(tmp_path: Path) -> None:
     best = max(problems, key=lambda f: f.gain_pct[1] if f.gain_pct else 0)
     assert best.relieves == "host"
     said = str(verdict_of(result))
-    assert f"largest lever: {best.title!s}" in said and "a tenth less of each limit" in said
+    assert f"largest lever: {best.title!s}" in said
     assert "waiting for the others" not in said  # there is no communication in which it could wait
 
 
