@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ TORCH, RUNTIME, RANGE = "torch", "runtime", "range"
 _CALLS = ("cuda_runtime", "cuda_sync", "enqueue", "dequeue")
 #: The exporter's own sums, which are of the recording as it was.
 _SUMS = shutil.ignore_patterns("step_trace_time.csv", "op_statistic.csv", "communication*.json", "analysis.db")
-_LAYERS = {TORCH: 50001, RANGE: 50001}
 
 
 def ns(us: object) -> int:
@@ -34,17 +34,28 @@ def us(time: int) -> str:
     return f"{time // 1000}.{time % 1000:03d}"
 
 
-class Launch:
-    """A device task: when it runs, when the outermost operator that launches it begins, and on which thread."""
+def _copied(path: Path, into: Path) -> Path:
+    """Copy a recording, unpacked; the folder or file."""
+    if path.is_dir():
+        return shutil.copytree(path, into, copy_function=shutil.copyfile, ignore=_SUMS)
+    into.mkdir()
+    whole = into / path.name.removesuffix(".gz")
+    whole.write_bytes(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+    return whole
 
-    def __init__(self, start: int, end: int, root: int, thread: Any) -> None:
-        self.start, self.end, self.root, self.thread = start, end, root, thread
+
+class Launch:
+    """A device task: when it starts, when the outermost operator that launches it begins, and on which thread."""
+
+    def __init__(self, start: int, root: int, thread: Any) -> None:
+        self.start, self.root, self.thread = start, root, thread
 
 
 class Copied:
     """A copy of a recording whose files may be changed; see the functions of this class."""
 
     kineto = False
+    folder: Path
 
     def launches(self) -> list[Launch]:
         """Return the device's tasks that have a launch, by start."""
@@ -70,6 +81,10 @@ class Copied:
         """Give the torch operator that begins at ``root`` on a thread another name."""
         raise NotImplementedError
 
+    def save(self) -> Path:
+        """Write what was changed; the folder or file to analyze."""
+        raise NotImplementedError
+
     def frame(self, time: int, thread: Any) -> str | None:
         """Return the innermost function of the program on a thread, None where functions are not recorded."""
         return None
@@ -90,6 +105,13 @@ class Copied:
         """Take out what a thread is in at ``since``, and all waits for the device that begin before ``until``."""
         raise NotImplementedError
 
+    def environment(self, name: str, value: str) -> None:
+        """Record that a variable was set."""
+        (found,) = self.folder.rglob("profiler_metadata.json")
+        whole = json.loads(found.read_text())
+        whole.setdefault("ENV_VARIABLES", {})[name] = value
+        found.write_text(json.dumps(whole))
+
     def places(self) -> list[tuple[Launch, int]]:
         """Return the tasks for which the device waits, and since when; where their operators begin no call is cut."""
         busy, calls = sorted(self.busy()), self.calls()
@@ -109,255 +131,28 @@ class Copied:
         return max(found[len(found) // 4 :], key=lambda one: one[0].root - one[1])
 
 
-class Trace(Copied):
-    """The text export of torch_npu (a trace and a table of kernels), or a trace of torch.profiler."""
-
-    def __init__(self, path: Path, into: Path) -> None:
-        if path.is_dir():
-            shutil.copytree(path, into, copy_function=shutil.copyfile, ignore=_SUMS)
-            self.path, (self.trace,) = into, into.rglob("trace_view.json")
-            self.table = next(into.rglob("kernel_details.csv"), None)
-        else:
-            into.mkdir()
-            self.path, self.table = into, None
-            self.trace = into / path.name.removesuffix(".gz")
-            text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            self.trace.write_bytes(text)
-        whole = json.loads(self.trace.read_text(), parse_float=Decimal)
-        self.whole, self.events = (whole, whole["traceEvents"]) if isinstance(whole, dict) else (None, whole)
-        self.kineto = self.whole is not None
-        processes = {e["pid"]: e["args"]["name"] for e in self.events if e["name"] == "process_name"}
-        hardware = ("Ascend Hardware", "HCCL", "Communication")
-        self.hardware = {pid for pid, name in processes.items() if name in hardware}
-        self.runtime = next((pid for pid, name in processes.items() if name == "CANN"), None)
-        self.rows: list[dict[str, str]] = []
-        if self.table is not None:
-            with self.table.open(newline="") as lines:
-                self.rows = list(csv.DictReader(lines))
-
-    def _on_device(self, event: dict[str, Any]) -> bool:
-        if self.kineto:
-            return event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
-        return event["pid"] in self.hardware and not event["name"].startswith(("EVENT", "Notify", "NOTIFY"))
-
-    def _spans(self) -> list[dict[str, Any]]:
-        return [e for e in self.events if e["ph"] == "X" and "dur" in e]
-
-    def busy(self) -> list[tuple[int, int]]:
-        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in self._spans() if self._on_device(e)]
-
-    def calls(self) -> list[tuple[int, int, str]]:
-        mine = [e for e in self._spans() if e["pid"] == self.runtime or e.get("cat") in _CALLS or "::" in e["name"]]
-        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), e["name"]) for e in mine]
-
-    def collectives(self) -> list[tuple[int, int]]:
-        names = ("hcom_", "nccl")
-        mine = [e for e in self._spans() if e["name"].startswith(names) and self._on_device(e)]
-        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in mine]
-
-    def clear(self, since: int, until: int) -> None:
-        def kept(event: dict[str, Any]) -> bool:
-            if event["ph"] != "X" or "dur" not in event or self._on_device(event):
-                return True
-            start, call = ns(event["ts"]), event["pid"] == self.runtime or event.get("cat") in _CALLS
-            if not call and "::" not in event["name"]:
-                return True
-            within = since <= start < until and "ynchronize" in event["name"]
-            return not within and not start < since < start + ns(event["dur"])
-
-        self.events[:] = [event for event in self.events if kept(event)]
-
-    def launches(self) -> list[Launch]:
-        tasks = {(e["pid"], e["tid"], ns(e["ts"])): e for e in self._spans() if self._on_device(e)}
-        calls: dict[tuple[str, str], dict[str, Any]] = {}
-        ends: list[dict[str, Any]] = []
-        for event in self.events:
-            if event.get("cat") in ("HostToDevice", "ac2g", "async_npu"):
-                if event["ph"] == "s":
-                    calls[event["cat"], str(event["id"])] = event
-                elif event["ph"] == "f":
-                    ends.append(event)
-        begun: dict[tuple[Any, Any, int], dict[str, dict[str, Any]]] = {}
-        for end in ends:
-            place = end["pid"], end["tid"], ns(end["ts"])
-            if place in tasks and (end["cat"], str(end["id"])) in calls:
-                begun.setdefault(place, {})[end["cat"]] = calls[end["cat"], str(end["id"])]
-        outer: dict[Any, list[tuple[int, int]]] = {}
-        for event in sorted(self._spans(), key=lambda e: (ns(e["ts"]), -ns(e["dur"]))):
-            mine = outer.setdefault(event["tid"], [])
-            end = ns(event["ts"]) + ns(event["dur"])
-            if "::" in event["name"] and event.get("cat") == "cpu_op" and (not mine or mine[-1][1] < end):
-                mine.append((ns(event["ts"]), end))
-        found = []
-        for place, by in begun.items():
-            call = by.get("HostToDevice") or by.get("ac2g")
-            root = by.get("async_npu") or call
-            if call is None or root is None:
-                continue
-            task = tasks[place]
-            begin = min(ns(root["ts"]), ns(call["ts"]))
-            begin = next((start for start, end in outer.get(root["tid"], []) if start <= begin < end), begin)
-            found.append(Launch(place[2], place[2] + ns(task["dur"]), begin, root["tid"]))
-        return sorted(found, key=lambda launch: launch.start)
-
-    def stretch(self, at: int, by: int) -> None:
-        for event in self.events:
-            if "ts" not in event:
-                continue
-            start = ns(event["ts"])
-            if start >= at:
-                event["ts"] = us(start + by)
-                if event.get("cat") == "async_npu":  # these ids are times of the device
-                    event["id"] = int(event["id"]) + by if int(event["id"]) >= at else event["id"]
-            elif event["ph"] == "X" and start + ns(event.get("dur", 0)) > at:
-                event["dur"] = us(ns(event["dur"]) + by)
-            if event.get("cat") == "async_npu" and start < at <= int(event["id"]):
-                event["id"] = int(event["id"]) + by
-        for row in self.rows:
-            start = ns(row["Start Time(us)"])
-            if start >= at:
-                row["Start Time(us)"] = us(start + by) + "\t"
-            elif start + ns(row["Duration(us)"]) > at:
-                row["Duration(us)"] = us(ns(row["Duration(us)"]) + by)
-
-    def call(self, name: str, start: int, dur: int, where: str, thread: Any) -> None:
-        host = next(e["pid"] for e in self._spans() if e["tid"] == thread and e["pid"] != self.runtime)
-        pid = self.runtime if where == RUNTIME and self.runtime is not None else host
-        category = {TORCH: "cpu_op", RUNTIME: "cuda_runtime", RANGE: "user_annotation"}[where]
-        event = {"ph": "X", "name": name, "pid": pid, "tid": thread, "ts": us(start), "dur": us(dur), "args": {}}
-        if self.kineto:
-            event["cat"] = category
-        elif pid == host:
-            event["cat"] = "cpu_op"
-        self.events.append(event)
-
-    def kernels(self, change: Callable[[dict[str, Any]], None]) -> None:
-        if self.kineto:
-            for event in self._spans():
-                if event.get("cat") == "kernel":
-                    kernel = {"name": event["name"], "start": ns(event["ts"]), "dur": ns(event["dur"])}
-                    change(kernel)
-                    event["name"], event["dur"] = kernel["name"], us(kernel["dur"])
-            return
-        if not self.rows:
-            for event in self._spans():
-                if self._on_device(event) and "Task Type" in event["args"]:
-                    kernel = {"name": event["name"], "type": None, "core": event["args"]["Task Type"],
-                              "start": ns(event["ts"]), "dur": ns(event["dur"])}  # fmt: skip
-                    change(kernel)
-                    event["name"], event["args"]["Task Type"] = kernel["name"], kernel["core"]
-                    event["dur"] = us(kernel["dur"])
-            return
-        lengths = {}
-        for row in self.rows:
-            kernel = {"name": row["Name"], "type": row.get("Type"), "core": row.get("Accelerator Core"),
-                      "dur": ns(row["Duration(us)"]), "state": row.get("OP State"), "block": row.get("Block Dim"),
-                      "start": ns(row["Start Time(us)"]), "shapes": row.get("Input Shapes")}  # fmt: skip
-            change(kernel)
-            for column, field in (
-                ("Type", "type"),
-                ("Accelerator Core", "core"),
-                ("OP State", "state"),
-                ("Block Dim", "block"),
-                ("Input Shapes", "shapes"),
-            ):
-                if column in row:
-                    row[column] = kernel[field]
-            row["Name"], row["Duration(us)"] = kernel["name"], us(kernel["dur"])
-            lengths[ns(row["Start Time(us)"])] = kernel["dur"]
-        for event in self._spans():
-            if event["pid"] in self.hardware and ns(event["ts"]) in lengths:
-                event["dur"] = us(lengths[ns(event["ts"])])
-
-    def rename(self, root: int, thread: Any, name: str) -> None:
-        for event in self._spans():
-            if event["tid"] == thread and "::" in event["name"] and ns(event["ts"]) == root:
-                event["name"] = name
-                break
-
-    def frame(self, time: int, thread: Any) -> str | None:
-        mine = [e for e in self._spans() if e["tid"] == thread and e.get("cat") == "python_function"]
-        around = [e for e in mine if ns(e["ts"]) <= time < ns(e["ts"]) + ns(e["dur"])]
-        own = [e for e in around if not e["name"].startswith(("torch", "<", "nn.Module"))]
-        return max(own, key=lambda e: ns(e["ts"]))["name"] if own else None
-
-    def number_steps(self, first: int) -> None:
-        names = sorted({int(e["name"][13:]) for e in self._spans() if e["name"].startswith("ProfilerStep#")})
-        for event in self._spans():
-            if event["name"].startswith("ProfilerStep#"):
-                event["name"] = f"ProfilerStep#{first + names.index(int(event['name'][13:]))}"
-        for row in self.rows:
-            if row.get("Step Id", "").strip():
-                row["Step Id"] = str(first + names.index(int(row["Step Id"])))
-
-    def collective(self, start: int, dur: int) -> None:
-        """Let the device communicate."""
-        if self.kineto:
-            event = next(e for e in self._spans() if e.get("cat") == "kernel")
-            name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-            self.events.append({**event, "name": name, "ts": us(start), "dur": us(dur), "args": {"stream": 99},
-                                "tid": 99})  # fmt: skip
-            return
-        self.events.append({"ph": "M", "name": "process_name", "pid": 77, "args": {"name": "HCCL"}})
-        named = {"ph": "M", "name": "thread_name", "pid": 77, "tid": 0, "args": {"name": "Group 0 Communication"}}
-        args = {"data_type": "FP32", "count": 1 << 20}
-        self.events += [named, {"ph": "X", "name": "hcom_allReduce__123_0_1", "pid": 77, "tid": 0, "ts": us(start),
-                                "dur": us(dur), "args": args}]  # fmt: skip
-
-    def save(self) -> Path:
-        """Write what was changed; the folder or file to analyze."""
-        plain = {Decimal: float}
-
-        def number(value: object) -> object:
-            return plain[type(value)](value) if type(value) in plain else str(value)
-
-        if self.kineto:
-            for event in self.events:
-                for key in ("ts", "dur"):
-                    if isinstance(event.get(key), str):
-                        event[key] = float(event[key])
-        else:
-            for event in self.events:
-                if isinstance(event.get("dur"), str):
-                    event["dur"] = float(event["dur"])
-        self.trace.write_text(json.dumps(self.whole or self.events, default=number))
-        end = None  # what a row waited is the gap to the row before it
-        for row in sorted(self.rows, key=lambda row: ns(row["Start Time(us)"])):
-            start = ns(row["Start Time(us)"])
-            if end is not None and "Wait Time(us)" in row:
-                row["Wait Time(us)"] = us(max(start - end, 0))
-            end = start + ns(row["Duration(us)"])
-        if self.table is not None:
-            with self.table.open("w", newline="") as out:
-                writer = csv.DictWriter(out, list(self.rows[0]))
-                writer.writeheader()
-                writer.writerows(self.rows)
-        return self.path if not self.kineto else self.trace
-
-    def environment(self, name: str, value: str) -> None:
-        """Record that a variable was set."""
-        (found,) = self.path.rglob("profiler_metadata.json")
-        whole = json.loads(found.read_text())
-        whole.setdefault("ENV_VARIABLES", {})[name] = value
-        found.write_text(json.dumps(whole))
-
-
-class Table(Trace):
+class Table(Copied):
     """A table of kernels alone: kernel_details.csv, or msprof's op_summary.csv."""
 
-    NAMES = (("name", "Name", "Op Name"), ("type", "Type", "OP Type"), ("core", "Accelerator Core", "Task Type"),
-             ("dur", "Duration(us)", "Task Duration(us)"), ("state", "OP State",), ("start", "Start Time(us)",
-             "Task Start Time(us)"))  # fmt: skip
+    #: What kernels are asked for and given, and what columns may be called.
+    NAMES = (
+        ("name", "Name", "Op Name"),
+        ("type", "Type", "OP Type"),
+        ("core", "Accelerator Core", "Task Type"),
+        ("state", "OP State"),
+        ("block", "Block Dim"),
+        ("shapes", "Input Shapes"),
+        ("start", "Start Time(us)", "Task Start Time(us)"),
+        ("dur", "Duration(us)", "Task Duration(us)"),
+    )
 
-    def __init__(self, path: Path, into: Path) -> None:
-        if path.is_dir():
-            shutil.copytree(path, into, copy_function=shutil.copyfile, ignore=_SUMS)
-            self.path, (self.table,) = into, into.rglob("kernel_details.csv")
-        else:
-            into.mkdir()
-            self.path = self.table = into / path.name
-            shutil.copyfile(path, self.table)
-        with self.table.open(newline="", encoding="utf-8-sig") as lines:
+    def __init__(self, path: Path, into: Path | None = None) -> None:
+        """Read a table; ``into``: where to copy it, without which it is a copy already."""
+        if into is not None:
+            path = _copied(path, into)
+        self.folder, self.whole = path if path.is_dir() else path.parent, path
+        self.path = next(path.rglob("kernel_details.csv")) if path.is_dir() else path
+        with self.path.open(newline="", encoding="utf-8-sig") as lines:
             self.rows = list(csv.DictReader(lines))
         there = self.rows[0]
         self.columns = {f: next(n for n in names if n in there) for f, *names in self.NAMES if {*names} & {*there}}
@@ -393,20 +188,196 @@ class Table(Trace):
             if row["Step Id"].strip():
                 row["Step Id"] = str(first + numbers.index(int(row["Step Id"])))
 
+    def wait_as_placed(self) -> None:
+        """Let each row have waited for as long as it now is behind the row before it."""
+        placed = sorted(zip(self.busy(), self.rows, strict=True), key=lambda one: one[0][0])
+        for ((_, end), _), ((start, _), row) in pairwise(placed):
+            if "Wait Time(us)" in row:
+                row["Wait Time(us)"] = us(max(start - end, 0))
+
     def save(self) -> Path:
-        with self.table.open("w", newline="") as out:
+        with self.path.open("w", newline="") as out:
             writer = csv.DictWriter(out, list(self.rows[0]))
             writer.writeheader()
             writer.writerows(self.rows)
-        return self.path
+        return self.whole
+
+
+class Trace(Copied):
+    """The text export of torch_npu (a trace and a table of kernels), or a trace of torch.profiler."""
+
+    def __init__(self, path: Path, into: Path) -> None:
+        copied = _copied(path, into)
+        table = next(into.rglob("kernel_details.csv"), None)
+        self.folder, self.table = into, None if table is None else Table(table)
+        (self.trace,) = into.rglob("trace_view.json") if copied.is_dir() else (copied,)
+        whole = json.loads(self.trace.read_text(), parse_float=Decimal)
+        self.whole, self.events = (whole, whole["traceEvents"]) if isinstance(whole, dict) else (None, whole)
+        self.kineto = self.whole is not None
+        processes = {e["pid"]: e["args"]["name"] for e in self.events if e["name"] == "process_name"}
+        hardware = ("Ascend Hardware", "HCCL", "Communication")
+        self.hardware = {pid for pid, name in processes.items() if name in hardware}
+        self.runtime = next((pid for pid, name in processes.items() if name == "CANN"), None)
+
+    def _on_device(self, event: dict[str, Any]) -> bool:
+        if self.kineto:
+            return event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+        return event["pid"] in self.hardware and not event["name"].startswith(("EVENT", "Notify", "NOTIFY"))
+
+    def _spans(self) -> list[dict[str, Any]]:
+        return [e for e in self.events if e["ph"] == "X" and "dur" in e]
+
+    def busy(self) -> list[tuple[int, int]]:
+        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in self._spans() if self._on_device(e)]
+
+    def calls(self) -> list[tuple[int, int, str]]:
+        mine = [e for e in self._spans() if e["pid"] == self.runtime or e.get("cat") in _CALLS or "::" in e["name"]]
+        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), e["name"]) for e in mine]
+
+    def collectives(self) -> list[tuple[int, int]]:
+        names = ("hcom_", "nccl")
+        mine = [e for e in self._spans() if e["name"].startswith(names) and self._on_device(e)]
+        return [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])) for e in mine]
+
+    def clear(self, since: int, until: int) -> None:
+        def kept(event: dict[str, Any]) -> bool:
+            if event["ph"] != "X" or "dur" not in event or self._on_device(event):
+                return True
+            start, call = ns(event["ts"]), event["pid"] == self.runtime or event.get("cat") in _CALLS
+            if not call and "::" not in event["name"]:
+                return True
+            within = since <= start < until and "ynchronize" in event["name"]
+            return not within and not start < since < start + ns(event["dur"])
+
+        self.events[:] = [event for event in self.events if kept(event)]
+
+    def launches(self) -> list[Launch]:
+        tasks = {(e["pid"], e["tid"], ns(e["ts"])) for e in self._spans() if self._on_device(e)}
+        calls: dict[tuple[str, str], dict[str, Any]] = {}
+        ends: list[dict[str, Any]] = []
+        for event in self.events:
+            if event.get("cat") in ("HostToDevice", "ac2g", "async_npu"):
+                if event["ph"] == "s":
+                    calls[event["cat"], str(event["id"])] = event
+                elif event["ph"] == "f":
+                    ends.append(event)
+        begun: dict[tuple[Any, Any, int], dict[str, dict[str, Any]]] = {}
+        for end in ends:
+            place = end["pid"], end["tid"], ns(end["ts"])
+            if place in tasks and (end["cat"], str(end["id"])) in calls:
+                begun.setdefault(place, {})[end["cat"]] = calls[end["cat"], str(end["id"])]
+        outer: dict[Any, list[tuple[int, int]]] = {}
+        for event in sorted(self._spans(), key=lambda e: (ns(e["ts"]), -ns(e["dur"]))):
+            mine = outer.setdefault(event["tid"], [])
+            end = ns(event["ts"]) + ns(event["dur"])
+            if "::" in event["name"] and event.get("cat") == "cpu_op" and (not mine or mine[-1][1] < end):
+                mine.append((ns(event["ts"]), end))
+        found = []
+        for place, by in begun.items():
+            call = by.get("HostToDevice") or by.get("ac2g")
+            root = by.get("async_npu") or call
+            if call is None or root is None:
+                continue
+            begin = min(ns(root["ts"]), ns(call["ts"]))
+            begin = next((start for start, end in outer.get(root["tid"], []) if start <= begin < end), begin)
+            found.append(Launch(place[2], begin, root["tid"]))
+        return sorted(found, key=lambda launch: launch.start)
+
+    def stretch(self, at: int, by: int) -> None:
+        for event in self.events:
+            if "ts" not in event:
+                continue
+            start = ns(event["ts"])
+            if start >= at:
+                event["ts"] = us(start + by)
+                if event.get("cat") == "async_npu":  # these ids are times of the device
+                    event["id"] = int(event["id"]) + by if int(event["id"]) >= at else event["id"]
+            elif event["ph"] == "X" and start + ns(event.get("dur", 0)) > at:
+                event["dur"] = us(ns(event["dur"]) + by)
+            if event.get("cat") == "async_npu" and start < at <= int(event["id"]):
+                event["id"] = int(event["id"]) + by
+        if self.table is not None:
+            self.table.stretch(at, by)
+
+    def call(self, name: str, start: int, dur: int, where: str, thread: Any) -> None:
+        host = next(e["pid"] for e in self._spans() if e["tid"] == thread and e["pid"] != self.runtime)
+        pid = self.runtime if where == RUNTIME and self.runtime is not None else host
+        category = {TORCH: "cpu_op", RUNTIME: "cuda_runtime", RANGE: "user_annotation"}[where]
+        event = {"ph": "X", "name": name, "pid": pid, "tid": thread, "ts": us(start), "dur": us(dur), "args": {}}
+        if self.kineto:
+            event["cat"] = category
+        elif pid == host:
+            event["cat"] = "cpu_op"
+        self.events.append(event)
+
+    def kernels(self, change: Callable[[dict[str, Any]], None]) -> None:
+        if self.table is not None:
+            self.table.kernels(change)
+            lengths = {start: end - start for start, end in self.table.busy()}
+            for event in self._spans():
+                if event["pid"] in self.hardware and ns(event["ts"]) in lengths:
+                    event["dur"] = us(lengths[ns(event["ts"])])
+            return
+        for event in self._spans():
+            if event.get("cat") == "kernel" if self.kineto else self._on_device(event) and "Task Type" in event["args"]:
+                kernel = {"name": event["name"], "type": None, "core": event["args"].get("Task Type"),
+                          "start": ns(event["ts"]), "dur": ns(event["dur"])}  # fmt: skip
+                change(kernel)
+                event["name"], event["dur"] = kernel["name"], us(kernel["dur"])
+                if not self.kineto:
+                    event["args"]["Task Type"] = kernel["core"]
+
+    def rename(self, root: int, thread: Any, name: str) -> None:
+        for event in self._spans():
+            if event["tid"] == thread and "::" in event["name"] and ns(event["ts"]) == root:
+                event["name"] = name
+                break
+
+    def frame(self, time: int, thread: Any) -> str | None:
+        mine = [e for e in self._spans() if e["tid"] == thread and e.get("cat") == "python_function"]
+        around = [e for e in mine if ns(e["ts"]) <= time < ns(e["ts"]) + ns(e["dur"])]
+        own = [e for e in around if not e["name"].startswith(("torch", "<", "nn.Module"))]
+        return max(own, key=lambda e: ns(e["ts"]))["name"] if own else None
+
+    def number_steps(self, first: int) -> None:
+        names = sorted({int(e["name"][13:]) for e in self._spans() if e["name"].startswith("ProfilerStep#")})
+        for event in self._spans():
+            if event["name"].startswith("ProfilerStep#"):
+                event["name"] = f"ProfilerStep#{first + names.index(int(event['name'][13:]))}"
+        if self.table is not None:
+            self.table.number_steps(first)
+
+    def collective(self, start: int, dur: int) -> None:
+        """Let the device communicate."""
+        if self.kineto:
+            event = next(e for e in self._spans() if e.get("cat") == "kernel")
+            name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            self.events.append({**event, "name": name, "ts": us(start), "dur": us(dur), "args": {"stream": 99},
+                                "tid": 99})  # fmt: skip
+            return
+        self.events.append({"ph": "M", "name": "process_name", "pid": 77, "args": {"name": "HCCL"}})
+        named = {"ph": "M", "name": "thread_name", "pid": 77, "tid": 0, "args": {"name": "Group 0 Communication"}}
+        args = {"data_type": "FP32", "count": 1 << 20}
+        self.events += [named, {"ph": "X", "name": "hcom_allReduce__123_0_1", "pid": 77, "tid": 0, "ts": us(start),
+                                "dur": us(dur), "args": args}]  # fmt: skip
+
+    def save(self) -> Path:
+        for event in self.events:
+            for key in ("ts", "dur") if self.kineto else ("dur",):  # the others are texts
+                if key in event:
+                    event[key] = float(event[key])
+        self.trace.write_text(json.dumps(self.whole or self.events, default=float))
+        if self.table is not None:
+            self.table.wait_as_placed()
+            self.table.save()
+        return self.trace if self.kineto else self.folder
 
 
 class Database(Copied):
     """The database of torch_npu."""
 
     def __init__(self, path: Path, into: Path) -> None:
-        shutil.copytree(path, into, copy_function=shutil.copyfile, ignore=_SUMS)
-        self.path = into
+        self.folder = _copied(path, into)
         (found,) = into.rglob("ascend_pytorch_profiler*.db")
         found.chmod(0o644)
         self.db = sqlite3.connect(found, isolation_level=None)
@@ -421,7 +392,7 @@ class Database(Copied):
 
     def launches(self) -> list[Launch]:
         rows = self.db.execute(
-            "SELECT t.startNs, t.endNs, MIN(CAST(o.startNs AS INTEGER)), p.globalTid FROM TASK t "
+            "SELECT t.startNs, MIN(CAST(o.startNs AS INTEGER)), p.globalTid FROM TASK t "
             "JOIN CONNECTION_IDS i ON i.connectionId = t.connectionId "
             "JOIN PYTORCH_API p ON p.connectionId = i.id AND p.type = 50001 "
             "JOIN PYTORCH_API o ON o.globalTid = p.globalTid AND o.startNs <= p.startNs AND o.endNs >= p.endNs "
@@ -475,7 +446,7 @@ class Database(Copied):
             self.db.execute(f"INSERT INTO CANN_API ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
             return
         columns = "startNs, endNs, globalTid, name, sequenceNumber, type"
-        torch = (str(start), str(start + dur), thread, self._text(name), -1, _LAYERS[where])
+        torch = (str(start), str(start + dur), thread, self._text(name), -1, 50001)
         self.db.execute(f"INSERT INTO PYTORCH_API ({columns}) VALUES (?, ?, ?, ?, ?, ?)", torch)
 
     def kernels(self, change: Callable[[dict[str, Any]], None]) -> None:
@@ -504,7 +475,6 @@ class Database(Copied):
             self.db.execute("UPDATE PYTORCH_API SET name = ? WHERE name = ?", (new, old))
 
     def environment(self, name: str, value: str) -> None:
-        """Record that a variable was set."""
         (text,) = self.db.execute("SELECT value FROM META_DATA WHERE name = 'ENV_VARIABLES'").fetchone()
         text = json.dumps({**json.loads(text), name: value})
         self.db.execute("UPDATE META_DATA SET value = ? WHERE name = 'ENV_VARIABLES'", (text,))
@@ -512,4 +482,4 @@ class Database(Copied):
     def save(self) -> Path:
         self.db.execute("COMMIT")
         self.db.close()
-        return self.path
+        return self.folder
