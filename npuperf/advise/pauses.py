@@ -35,6 +35,7 @@ from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_frame, shorten
 from npuperf.model.labels import I64, Labels
+from npuperf.model.names import DEQUEUED
 from npuperf.model.result import Blame
 from npuperf.model.tasks import Work
 
@@ -280,7 +281,6 @@ _ACLOP: Final = say(
     "calls of aclopCompileAndExecute in the timeline; torch_npu (op-plugin) takes it where jit_compile is on, an input "
     "has an internal format, convolutions may have one, or the operator has no aclnn interface"
 )
-_QUEUED: Final = re.compile(r"^Dequeue@(.+)$")
 _NN: Final = re.compile(r"^AscendCL@aclnn\w+$")
 _PREPARES: Final = re.compile(r"GetWorkspaceSize$")
 _CONVOLUTION: Final = re.compile(r"^(Depthwise)?Conv\d?D|^DepthwiseConv")
@@ -317,7 +317,7 @@ class Calls(Struct, frozen=True):
         by_length = np.argsort(tasks.dur[launched], kind="stable")
         longest[owner[by_length]] = launched[by_length]
         named, shapes = view.study.types.take(longest), tasks.shapes.take(longest)
-        found = [_QUEUED.match(name) for name in events.name.names]
+        found = [DEQUEUED.match(name) for name in events.name.names]
         queued = events.name.take(nesting.nearest(call, events.name.flag([m is not None for m in found])))
         names = tuple(m.group(1) if m else n for m, n in zip(found, queued.names, strict=True))
         compiling = np.flatnonzero(nesting.causes == CODE["compile"])

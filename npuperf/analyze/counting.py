@@ -20,7 +20,7 @@ from npuperf.model.groups import numbered, sums_of
 from npuperf.model.host import HostOps
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.names import names_for, pattern_for
+from npuperf.model.names import DEQUEUED, names_for, pattern_for
 from npuperf.model.parts import Count, CountKind, Digest
 from npuperf.model.tasks import Tasks, Work
 
@@ -39,7 +39,6 @@ OF_CALLS: Final[tuple[CountKind, ...]] = ("sync", "compile", "graph_replay", "al
 _REPLAY: Final = names_for("replay", "graph_run")
 #: Calls that take memory from the driver or give it back: most requests the allocator answers itself.
 _ALLOCATION: Final = re.compile(pattern_for("allocate", "cuda", "hip", "acl", "torch_npu"))
-_QUEUED: Final = re.compile(r"^Dequeue@(.+)$")
 #: Transfers that are parts of collectives.
 _OF_COLLECTIVES: Final = re.compile(r"^SDMA", re.I)
 _DIRECTIONS: Final = {"htod": "host to device", "dtoh": "device to host", "dtod": "device to device"}
@@ -286,7 +285,7 @@ def _marked(kind: CountKind, nesting: Nesting, marked: Mask, host: HostOps, plac
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     # each with the operator that the task queue's consumer took, where there is one
     names = events.name
-    queued = [_QUEUED.match(n) for n in names.names]
+    queued = [DEQUEUED.match(n) for n in names.names]
     around = names.take(nesting.nearest(rows, names.flag([m is not None for m in queued])))
     operator = Labels(around.codes, tuple(m.group(1) if m else n for m, n in zip(queued, names.names, strict=True)))
     keys = _joined(names.take(rows), operator.compact())

@@ -14,7 +14,7 @@ from npuperf.model.groups import distinct
 from npuperf.model.host import PROFILER_FRAME, Spans, frame_cause, is_frame
 from npuperf.model.intervals import ThreadRows, passed
 from npuperf.model.labels import I32, I64, U8, Labels, Mask
-from npuperf.model.names import names_for
+from npuperf.model.names import DEQUEUED, names_for
 from npuperf.model.tasks import Tasks
 
 #: "No event".
@@ -413,8 +413,6 @@ def _nearest(parent: I32, event: I32 | I64, marked: Mask) -> I64:
     return at
 
 
-#: What stands before an operator's name where torch_npu's queue is taken from.
-_TAKES: Final = "Dequeue@"
 #: How long an operator without a known name, which calls nothing, takes at most (ns): as long as the least pause.
 _LONGEST_OPERATOR: Final = 1_000_000
 
@@ -443,7 +441,7 @@ def _causes(events: Spans, parent: I32, waits: Mask) -> U8:
 
 def _queued(names: tuple[str, ...]) -> list[bool]:
     """Tell the names of operators that a task queue's consumer takes."""
-    taken = {name.removeprefix(_TAKES) for name in names if name.startswith(_TAKES)}
+    taken = {found.group(1) for name in names if (found := DEQUEUED.match(name))}
     return [name in taken for name in names]
 
 

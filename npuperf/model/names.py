@@ -178,6 +178,10 @@ def names_for(*purposes: Purpose) -> re.Pattern[str]:
     return re.compile("|".join(map(pattern_for, purposes)), re.DOTALL)
 
 
+#: What torch_npu's task queue takes: the operator's name.
+DEQUEUED: Final = re.compile(r"^Dequeue@(.+)$", re.DOTALL)
+
+
 def is_step(name: str) -> bool:
     """Tell the range of a profiler's step: ``ProfilerStep#12``."""
     return name.startswith("ProfilerStep#")
