@@ -105,6 +105,30 @@ def steps_of_host(
     return Intervals(begin, np.append(begin[1:], last)), by
 
 
+def idle_steps(
+    tasks: Tasks, launches: Launches, numbers: I64, windows: Intervals, steps: HostSteps
+) -> tuple[I64, I64, I64]:
+    """Return the steps of the host between others that give the device nothing to do: number, begin, before which.
+
+    ``windows``: of the others, on a clock that host and device share. Such a step begins where the host begins it, or
+    when the device is done with those before, and lasts until the next one begins: else the one before would seem long.
+    """
+    number, first = np.unique(steps.number, return_index=True)  # a step may be marked twice
+    begin = steps.start[first] - launches.skew
+    at = np.searchsorted(windows.start, begin, side="right")
+    rest = np.isin(number, numbers, invert=True) & (at > 0) & (at < len(windows))
+    number, begin, at = number[rest], begin[rest], at[rest]
+    if len(at):
+        active = tasks.work != Work.CONTROL
+        done = np.maximum.accumulate(tasks.end.compress(active))
+        begin = np.maximum(begin, done[np.searchsorted(tasks.start.compress(active), windows.start[at]) - 1])
+        order = np.argsort(begin, kind="stable")
+        number, begin, at = number[order], begin[order], at[order]
+        lasts = begin < np.minimum(windows.start[at], np.append(begin[1:], np.iinfo(np.int64).max))
+        number, begin, at = number[lasts], begin[lasts], at[lasts]
+    return number, begin, at
+
+
 def begun_after(windows: Intervals, first: int, since: int | None) -> tuple[Intervals, int | None]:
     """Let what is judged begin no earlier than ``since``, when work ended that had been launched before the recording.
 

@@ -13,7 +13,15 @@ from npuperf.device.operators import type_labels
 from npuperf.device.partition import Launches, Returns, Timeline, calibrate, lay_out, span_of
 from npuperf.device.replay import Replay, borders_of, build_replay
 from npuperf.device.sections import Sections, find_sections
-from npuperf.device.steps import begun_after, judged_window, step_windows, steps_of_host, whole_steps, work_before
+from npuperf.device.steps import (
+    begun_after,
+    idle_steps,
+    judged_window,
+    step_windows,
+    steps_of_host,
+    whole_steps,
+    work_before,
+)
 from npuperf.device.syncs import (
     ONE_STREAM,
     WHOLE_DEVICE,
@@ -81,6 +89,12 @@ class Study(Struct, frozen=True):
         numbers, of_tasks = step_windows(tasks)
         steps, bounded_by = steps_of_host(tasks, launches, numbers, of_tasks, profile.host_steps)
         whole = whole_steps(tasks, numbers, thresholds)
+        if bounded_by == "host":
+            idle, begin, at = idle_steps(tasks, launches, numbers, steps, profile.host_steps)
+            begins, alone = (np.insert(w.start, at, t) for w, t in ((steps, begin), (of_tasks, of_tasks.start[at])))
+            numbers, whole = np.insert(numbers, at, idle), np.insert(whole, at, True)
+            steps = Intervals(begins, np.append(begins[1:], steps.end[-1:]))
+            of_tasks = Intervals(alone, np.insert(of_tasks.end, at, of_tasks.start[at]))
         first, last = span_of(tasks)
         since = work_before(tasks, launches, (syncs.start - launches.skew, syncs.end - launches.skew), thresholds)
         steps, since = begun_after(steps, first, since)

@@ -100,8 +100,8 @@ def _steps(profile: DeviceProfile) -> _Figures:
         return
     busy = there
     if not there.all():  # else what the host ran need not be put in order
-        ran = np.searchsorted(np.sort(profile.host.ops.start), np.concatenate([ranges.start, ranges.end]))
-        ran = ran[len(ranges) :] - ran[: len(ranges)]
+        ops = np.sort(profile.host.ops.start)  # the range of a step, which begins when it does, is none that it ran
+        ran = np.searchsorted(ops, ranges.end) - np.searchsorted(ops, ranges.start, side="right")
         busy = there | (ran >= _HALF * max(float(np.median(ran[there])), 1.0))
     yield "ProfilerStep# ranges", int(np.count_nonzero(busy)), int(np.count_nonzero(there))
 

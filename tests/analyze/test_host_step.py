@@ -166,3 +166,45 @@ def test_a_baseline_whose_steps_are_the_device_s_is_not_held_against_the_host_s(
         assert result.comparison is not None and result.comparison.verdict == verdict
         assert [gate.status for gate in result.gates] == [status]
     assert "as the host ran them" in str(result.gates[0].reason)
+
+
+def test_a_step_that_gives_the_device_nothing_to_do_is_a_step(tmp_path: Path) -> None:
+    """Step 12 saves a checkpoint for 5 ms: step 11 has ended before, at 2.1 ms, and is no longer for it."""
+    saving = H("train.py(9): save", 2_150 * US, 4_900 * US, python=True, thread=10)
+    made = [*kernels(11, 0), *kernels(13, 8 * MS)]
+    steps = {11: (-900 * US, 2_100 * US), 12: (2_100 * US, 7_100 * US), 13: (7_100 * US, 10_100 * US)}
+    found = device(tmp_path, made, steps, (saving,))
+    assert [(s.step, s.start_ns, s.partition.span_ns) for s in found.steps] == [
+        (11, 0, 3 * MS), (12, 3 * MS, 5 * MS), (13, 8 * MS, 3 * MS)
+    ]  # fmt: skip
+    assert [s.partition.idle_ns for s in found.steps] == [MS, 5 * MS, MS]
+    assert {b.name: b.ns for b in found.blame}[saving.name] == 4_900 * US
+
+
+def test_a_step_without_kernels_begins_when_the_device_is_done_with_those_before(tmp_path: Path) -> None:
+    """The device works for step 11 until 2 ms: of step 12, which the host runs from 0.4 to 3 ms, it idles 1 ms.
+
+    Step 13 lasts from 3 to 3.1 ms for the host and gives nothing to do either; step 14 has kernels from 3.1 ms on.
+    """
+    ahead = [K(i * 50 * US, 50 * US, f"k11_{i}", launch=-9 * US + i * 10 * US, launch_dur=US, step=11)
+             for i in range(40)]  # fmt: skip
+    steps = {11: (-100 * US, 400 * US), 12: (400 * US, 3 * MS), 13: (3 * MS, 3_080 * US), 14: (3_080 * US, 5_200 * US)}
+    found = device(tmp_path, [*ahead, *kernels(14, 3_100 * US)], steps)
+    assert [(s.step, s.start_ns, s.partition.span_ns) for s in found.steps] == [
+        (11, 0, 2_100 * US), (12, 2_100 * US, MS), (13, 3_100 * US, 80 * US), (14, 3_180 * US, 2_120 * US)
+    ]  # fmt: skip
+
+
+def test_a_step_that_the_device_never_waits_for_is_none(tmp_path: Path) -> None:
+    """The host runs through step 12 while the device works for step 11: nothing of the device's time is that step's."""
+    ahead = [K(i * 50 * US, 50 * US, f"k11_{i}", launch=-9 * US + i * 10 * US, launch_dur=US, step=11)
+             for i in range(40)]  # fmt: skip
+    steps = {11: (-100 * US, 400 * US), 12: (400 * US, 900 * US), 13: (900 * US, 4_000 * US)}
+    found = device(tmp_path, [*ahead, *kernels(13, 2 * MS)], steps)
+    assert [s.step for s in found.steps] == [11, 13]
+
+
+def test_steps_before_the_first_and_after_the_last_with_kernels_are_not_judged(tmp_path: Path) -> None:
+    steps = {10: (-2 * MS, -900 * US), 11: (-900 * US, 2_100 * US), 12: (2_100 * US, 2_105 * US)}
+    found = device(tmp_path, kernels(11, 0), steps)
+    assert [(s.step, s.partition.span_ns) for s in found.steps] == [(11, 3 * MS)]
