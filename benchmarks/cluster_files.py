@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from cluster_job import Fault, Group, Job, Kernel, Segment, link_bytes, link_ns_per_byte, own_groups, shaped
-from cluster_world import Operation, StepRecord, Truth, simulate
+from cluster_job import Fault, Group, Job, Kernel, Segment, link_ns_per_byte, own_groups, shaped
+from cluster_world import Operation, StepRecord, Truth, moved_bytes, simulate
 
 FIRST_STEP = 10
 HEADER = (
@@ -44,10 +44,10 @@ MAIN, COMPUTE = 7001, 2
 NOTHING = '{"Transit Size(MB)": 0, "Transit Time(ms)": 0, "Bandwidth(GB/s)": 0, "Large Packet Ratio": 0, "Size Distribution": {}}'  # noqa: E501
 
 
-def write(truth: Truth | Job, out: Path) -> Path:
-    """Write all recorded ranks of a job; return the folder to analyze."""
+def write(truth: Truth | Job, out: Path, ranks: Iterable[int] | None = None) -> Path:
+    """Write all recorded ranks of a job, or some; return the folder to analyze."""
     truth = truth if isinstance(truth, Truth) else simulate(truth)
-    for rank in truth.job.recorded():
+    for rank in truth.job.recorded() if ranks is None else ranks:
         _Writer(truth, rank).write(Path(out) / f"rank_{rank}_ascend_pt")
     return Path(out)
 
@@ -68,7 +68,7 @@ class _Step:
         ends = np.array([op.end[rank] for op in record.operations], np.int64)
         self.arrival, self.end = truth.clock(rank, arrivals), truth.clock(rank, ends)
         self.begin, self.stop = (int(t) for t in truth.clock(rank, np.array([record.begin, record.end])))
-        self.number = record.number + FIRST_STEP
+        self.number = record.number + FIRST_STEP + dict(truth.job.shifted).get(rank, 0)
 
     def order(self) -> np.ndarray:
         """Rows by start: kernels, then operations (numbered after them)."""
@@ -76,9 +76,9 @@ class _Step:
 
     def overlapped(self) -> int:
         """Time in operations while a kernel runs."""
-        return int(np.sum(self._covered(self.end) - self._covered(self.arrival)))
+        return sum(int(self._covered(e) - self._covered(b)) for b, e in _together(self.arrival, self.end))
 
-    def _covered(self, at: np.ndarray) -> np.ndarray:
+    def _covered(self, at: int) -> int:
         before = np.concatenate([[0], np.cumsum(self.finish - self.start)])
         index = np.searchsorted(self.start, at)
         last = np.maximum(index - 1, 0)
@@ -93,7 +93,8 @@ class _Writer:
         self.device = truth.job.device(rank)
         self.program = truth.programs[rank]
         self.kernels = [shaped(self.job, rank, k) for k in self.program.kernels]
-        self.steps = [_Step(truth, rank, record) for record in truth.ranks[rank]]
+        steps = (record for record in truth.ranks[rank] if (rank, record.number) not in truth.job.skipped)
+        self.steps = [_Step(truth, rank, record) for record in steps]
         self.launch_of = _kernel_launches(self.program.items)
 
     def write(self, folder: Path) -> None:
@@ -133,7 +134,7 @@ class _Writer:
             "start_info": {"syscnt_enable": True, "freq": 100, "start_cnt": booted // 10, "start_monotonic": booted},
             "end_info": {
                 "collectionTimeEnd": self.steps[-1].stop,
-                "MonotonicTimeEnd": booted + self.truth.ranks[self.rank][-1].end,
+                "MonotonicTimeEnd": booted + self.steps[-1].record.end,
             },
             "torch_npu_version": "2.7.1", "cann_version": "8.3.RC1", "rank_id": str(self.rank),
         }  # fmt: skip
@@ -161,11 +162,14 @@ class _Writer:
         last = int(max([*self.steps[-1].finish[-1:], *self.steps[-1].end]))
         for step, begin, stop in zip(self.steps, first, [*first[1:], last], strict=True):
             computing = int((step.finish - step.start).sum())
-            communication, overlapped = _union(step.arrival, step.end), step.overlapped()
+            communication, overlapped = sum(e - b for b, e in _together(step.arrival, step.end)), step.overlapped()
             exposed, length = communication - overlapped, stop - begin
-            values = (computing, exposed, overlapped, communication, length - computing - exposed, length)
+            received = [op.comm[self.rank].type == "receive" for op in step.operations]
+            bubble = int((step.end - step.arrival)[received].sum())
+            values = (computing, exposed, overlapped, communication, length - computing - exposed, length - bubble)
             shown = ",".join(str(v / 1000) for v in values)
-            yield f"{self.device},{step.number},{shown},0,{exposed / 1000},{(begin - step.begin) / 1000}"
+            rest = f"{bubble / 1000 or 0},{max(exposed - bubble, 0) / 1000},{(begin - step.begin) / 1000}"
+            yield f"{self.device},{step.number},{shown},{rest}"
 
     def _kernel_rows(self) -> Iterator[str]:
         yield HEADER
@@ -187,7 +191,8 @@ class _Writer:
                 else:
                     op = step.operations[i - len(parts)]
                     name = op.name(self.rank)
-                    yield f"{head}N/A,N/A,{name},hcom_{op.type}_,N/A,COMMUNICATION,{timing},0{NOT_APPLICABLE}"
+                    type_ = op.comm[self.rank].type
+                    yield f"{head}N/A,N/A,{name},hcom_{type_}_,N/A,COMMUNICATION,{timing},0{NOT_APPLICABLE}"
 
     # --- communication ---
 
@@ -207,7 +212,8 @@ class _Writer:
             kinds: dict[str, dict] = {"p2p": {}, "collective": {}}
             links: dict[tuple, dict[str, list]] = defaultdict(lambda: defaultdict(list))
             for op in step.operations:
-                of = TYPE_IN_MATRIX.get(op.type, op.type.lower())
+                type_ = op.comm[self.rank].type
+                of = TYPE_IN_MATRIX.get(type_, type_.lower())
                 for link, row in _links(self.job, op, self.rank):
                     links[op.peer_pair, of, op.group.hash][link].append((*row, op.name(self.rank)))
             for (p2p, of, hash_), found in links.items():
@@ -233,7 +239,8 @@ class _Writer:
                     where, times = (HARDWARE, COMPUTE), (int(step.start[i]), int(step.finish[i]))
                 else:
                     op = step.operations[ops[n]]
-                    names, where = (f"c10d::{op.type}", op.name(self.rank)), (COMMUNICATION, self._thread(op.group))
+                    names = f"c10d::{op.comm[self.rank].type}", op.name(self.rank)
+                    where = COMMUNICATION, self._thread(op.group)
                     times = int(step.arrival[ops[n]]), int(step.end[ops[n]])
                 yield from _launched(names, where, times, (before, at), number)
                 before = at
@@ -261,13 +268,15 @@ def _kernel_launches(items: list) -> np.ndarray:
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
-def _union(start: np.ndarray, end: np.ndarray) -> int:
-    """Length of what intervals cover together."""
-    total, until = 0, 0
+def _together(start: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
+    """What intervals cover together, as intervals that do not touch."""
+    found: list[tuple[int, int]] = []
     for s, e in sorted(zip(start.tolist(), end.tolist(), strict=True)):
-        total += max(e - max(s, until), 0)
-        until = max(until, e)
-    return total
+        if found and s <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], e)
+        else:
+            found.append((s, e))
+    return found
 
 
 # --- rows of kernel_details.csv ------------------------------------------------------------------------------------
@@ -320,8 +329,8 @@ def _peers(op: Operation, rank: int) -> tuple[int, ...]:
 
 def _moved(job: Job, op: Operation, rank: int, peer: int) -> tuple[float, float]:
     """Megabytes and milliseconds of an operation on one link."""
-    size = op.bytes if op.peer_pair else link_bytes(op.type, op.group, op.bytes)
-    return size / 1e6, round(size * link_ns_per_byte(job, op.group, rank, peer) * op.noise / 20) * 20 / 1e6
+    size, rate = moved_bytes(job, op, rank), link_ns_per_byte(job, op.group, rank, peer, op.step)
+    return size / 1e6, round(size * rate * op.noise / 20) * 20 / 1e6
 
 
 class _Entry:

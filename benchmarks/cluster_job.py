@@ -27,8 +27,8 @@ class Fault:
     ``head``: embedding and logits; ``design``: because their shapes are larger). ``stage``: the same for all ranks of
     ``stage``. ``host``: every launch of ``ranks`` takes ``factor`` times as long. ``link``: between two global
     ranks, both ways. ``group``: all transfers of the group of kind ``group`` that has exactly ``ranks``. ``stall``:
-    the host of ``ranks`` stops for ``ns`` in ``step`` (from 0), at that part ``at`` of its launches; ``stalls``:
-    that happens to any rank in any step with probability ``share``.
+    the host of ``ranks`` stops for ``ns`` at that part ``at`` of its launches; ``stalls``: that happens to any rank in
+    any step with probability ``share``. Only in ``steps`` (from 0), if there are any.
     """
 
     kind: FaultKind
@@ -39,18 +39,34 @@ class Fault:
     design: bool = False
     stage: int | None = None
     group: str | None = None
-    step: int | None = None
+    steps: tuple[int, ...] = ()
     ns: int = 0
     at: float = 0.0
     share: float = 0.0
+
+    def during(self, step: int) -> bool:
+        """Whether it is there in a step."""
+        return not self.steps or step in self.steps
+
+
+class Jump(NamedTuple):
+    """The clock of a rank is set forward by ``us`` at ``step``: 2.0 is just before its third step, 2.5 amid it."""
+
+    rank: int
+    step: float
+    us: float
 
 
 @dataclass(frozen=True)
 class Job:
     """A job: layout, work, speeds, luck, clocks, and what of it is recorded. Sizes in MB are 10^6 bytes.
 
-    Ranks: tensor parallel fastest, then data, then pipeline. ``ep``: ranks per group of experts, along the data axis.
-    ``bare``: ranks without kernel_details.csv. ``lonely``: collectives in groups of one, as Megatron has them.
+    Ranks: tensor parallel fastest, then data, then pipeline. ``ep``: ranks per group of experts, along the data axis;
+    ``tokens``: how uneven the experts' tokens are, another way in every step. ``virtual``: chunks of layers per stage
+    of the interleaved schedule (three stages at least, micro-batches a multiple of them), which sends while it
+    computes. ``separate``: send and receive instead of batchSendRecv. ``bare``: ranks without kernel_details.csv.
+    ``skipped``: steps (from 0) of ranks that were not recorded, ``shifted``: ranks whose steps are numbered by so much
+    more. ``origin_s``: the run begins so much later. ``lonely``: collectives in groups of one, as Megatron has them.
     """
 
     pp: int = 1
@@ -60,6 +76,9 @@ class Job:
     hosts: int = 1
     steps: int = 4
     micro_batches: int = 1
+    schedule: Literal["1f1b", "gpipe", "interleaved"] = "1f1b"
+    virtual: int = 2
+    separate: bool = False
     layers: int = 2
     kernels: int = 5
     optimizer: int = 4
@@ -75,6 +94,7 @@ class Job:
     gradients: Literal["reduceScatter", "allReduce"] = "reduceScatter"
     norm: bool = True
     lonely: bool = False
+    tokens: float = 0.0
     jitter: float = 0.01
     host_jitter: float = 0.2
     transfer_jitter: float = 0.005
@@ -82,8 +102,13 @@ class Job:
     offset_ms: float = 5.0
     device_offset_us: float = 30.0
     drift_ppm: float = 50.0
+    device_drift_ppm: float = 0.0
+    jumps: tuple[Jump, ...] = ()
+    origin_s: int = 0
     missing: tuple[int, ...] = ()
     bare: tuple[int, ...] = ()
+    skipped: tuple[tuple[int, int], ...] = ()
+    shifted: tuple[tuple[int, int], ...] = ()
     trace: bool = False
     seed: int = 0
     faults: tuple[Fault, ...] = ()
@@ -92,6 +117,11 @@ class Job:
     def world(self) -> int:
         """Number of ranks."""
         return self.pp * self.dp * self.tp
+
+    @property
+    def parts(self) -> int:
+        """Into how many pieces the layers are cut."""
+        return self.pp * (self.virtual if self.schedule == "interleaved" else 1)
 
     def rank(self, stage: int, replica: int, shard: int) -> int:
         """Global rank of a place in the layout."""
@@ -229,7 +259,7 @@ class Segment(NamedTuple):
 class Comm(NamedTuple):
     """A communication operation. ``peer``: global rank for point-to-point, else -1; ``sends``: to the peer.
 
-    ``blocks``: later kernels wait for it; otherwise it runs on a second stream until a :class:`Join`.
+    ``blocks``: later kernels wait for it; otherwise it runs on another stream, ``lane``, until a :class:`Join`.
     """
 
     type: str
@@ -240,10 +270,11 @@ class Comm(NamedTuple):
     peer: int = -1
     sends: bool = False
     receives: bool = False
+    lane: int = 0
 
 
 class Join(NamedTuple):
-    """Later kernels wait for everything on the second stream."""
+    """Later kernels wait for everything on other streams."""
 
 
 #: Types of a layer's forward kernels: share of the time, inputs, outputs. Backward takes twice as long.
@@ -281,7 +312,7 @@ class Program:
 
 
 class _Builder:
-    """Writes a rank's program: one 1F1B step of Megatron."""
+    """Writes a rank's program: a step of Megatron."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank, self.own = job, rank, own_groups(job, rank)
@@ -290,6 +321,14 @@ class _Builder:
 
     def build(self) -> Program:
         """Return the program of a step."""
+        {"1f1b": self._one_by_one, "gpipe": self._all_forward_first, "interleaved": self._interleaved}[
+            self.job.schedule
+        ]()
+        self._finish()
+        return self.program
+
+    def _one_by_one(self) -> None:
+        """1F1B: as many forwards ahead as there are stages behind."""
         job = self.job
         warm_up = min(job.pp - self.stage - 1, job.micro_batches)
         steady = job.micro_batches - warm_up
@@ -308,16 +347,65 @@ class _Builder:
             self._exchange(+1, receives=True)
             self._backward(last=i == warm_up - 1)
             self._exchange(-1, sends=True)
-        self._finish()
-        return self.program
+
+    def _all_forward_first(self) -> None:
+        """GPipe: all forwards, then all backwards."""
+        for _ in range(self.job.micro_batches):
+            self._exchange(-1, receives=True)
+            self._forward()
+            self._exchange(+1, sends=True)
+        for i in range(self.job.micro_batches):
+            self._exchange(+1, receives=True)
+            self._backward(last=i == self.job.micro_batches - 1)
+            self._exchange(-1, sends=True)
+
+    def _interleaved(self) -> None:
+        """Interleaved 1F1B: chunks of layers go round the stages, ``pp`` micro-batches at a time."""
+        job = self.job
+        if job.pp < 3 or job.micro_batches % job.pp:
+            raise ValueError("interleaved: three stages, micro-batches a multiple of them")
+        turns = job.micro_batches * job.virtual
+        ahead = 2 * (job.pp - self.stage - 1) + (job.virtual - 1) * job.pp
+        ahead = turns if job.micro_batches == job.pp else min(ahead, turns)
+        for k in range(turns + ahead):
+            if k < turns:
+                self._turn(k // job.pp % job.virtual, False, False)
+            if k >= ahead:
+                k -= ahead
+                self._turn(job.virtual - 1 - k // job.pp % job.virtual, True, k == turns - 1)
+
+    def _turn(self, chunk: int, backward: bool, last: bool) -> None:
+        """One chunk of one micro-batch, with what comes before and goes on: its part of the model has neighbours."""
+        part, parts = chunk * self.job.pp + self.stage, self.job.parts
+        before, after = (part + 1, part - 1) if backward else (part - 1, part + 1)
+        if 0 <= before < parts:
+            self._move(before % self.job.pp, receives=True)
+        if backward:
+            self._backward(last, part)
+        else:
+            self._forward(part)
+        if 0 <= after < parts:
+            self._move(after % self.job.pp, sends=True, blocks=False, lane=1 + after % self.job.pp)
 
     def _exchange(self, towards: int, sends: bool = False, receives: bool = False) -> None:
+        """With a neighbour; separately, activations go before gradients on both sides."""
         other = self.stage + towards
-        if 0 <= other < self.job.pp:
-            peer = self.job.rank(other, self.replica, self.shard)
-            self.program.talk(
-                "batchSendRecv", self.own["pp"], self.job.activation_mb, peer=peer, sends=sends, receives=receives
-            )
+        if not 0 <= other < self.job.pp:
+            return
+        if not self.job.separate:
+            self._move(other, sends=sends, receives=receives)
+            return
+        for sending in (towards > 0, towards < 0):
+            if sends if sending else receives:
+                self._move(other, sends=sending, receives=not sending)
+
+    def _move(self, stage: int, sends: bool = False, receives: bool = False, **more: object) -> None:
+        name = "batchSendRecv"
+        if self.job.separate or self.job.schedule == "interleaved":
+            name = "send" if sends else "receive"
+        peer = self.job.rank(stage, self.replica, self.shard)
+        size = self.job.activation_mb
+        self.program.talk(name, self.own["pp"], size, peer=peer, sends=sends, receives=receives, **more)
 
     def _kernels(self, backward: bool) -> list[Kernel]:
         total = sum(LAYER[i % len(LAYER)][1] for i in range(self.job.kernels))
@@ -335,19 +423,22 @@ class _Builder:
         if self.job.tp > 1:
             self.program.talk("allReduce", self.own["tp"], self.job.layer_mb)
 
-    def _head(self, shape: tuple[str, str, str], stage: int, factor: float = 1.0) -> None:
-        """Embedding and logits: only their own stage has them."""
-        if self.stage == stage:
-            self.program.run([Kernel(*shape, self.job.kernel_us * 1000 * factor, True)])
+    def _head(self, shape: tuple[str, str, str], factor: float = 1.0) -> None:
+        self.program.run([Kernel(*shape, self.job.kernel_us * 1000 * factor, True)])
 
-    def _forward(self) -> None:
-        self._head(EMBEDDING, 0)
+    def _forward(self, part: int | None = None) -> None:
+        """Layers of a part of the model, the stage's own if not told; the first has the embedding, the last logits."""
+        part = self.stage if part is None else part
+        if part == 0:
+            self._head(EMBEDDING)
         for _ in range(self.job.layers):
             self._layer(False)
-        self._head(LOGITS, self.job.pp - 1)
+        if part == self.job.parts - 1:
+            self._head(LOGITS)
 
-    def _backward(self, last: bool) -> None:
-        self._head(LOGITS, self.job.pp - 1, 2.0)
+    def _backward(self, last: bool, part: int | None = None) -> None:
+        if (self.stage if part is None else part) == self.job.parts - 1:
+            self._head(LOGITS, 2.0)
         sent = 0
         for layer in range(1, self.job.layers + 1):
             self._layer(True)
@@ -367,9 +458,9 @@ class _Builder:
             alone = next((g for g in self.own.values() if len(g.ranks) == 1), None)
             if alone:
                 program.talk("allReduce", alone, 0)
-        if job.overlap:
+        if job.overlap or job.schedule == "interleaved":
             program.items.append(Join())
-        else:
+        if not job.overlap:
             self._reduce(job.buckets)
         if job.norm and len(self.own["mp"].ranks) > 1:
             program.talk("allReduce", self.own["mp"], 8e-6)
@@ -414,46 +505,53 @@ def shaped(job: Job, rank: int, kernel: Kernel) -> Kernel:
     return kernel
 
 
-def speed(job: Job, rank: int, kernels: list[Kernel]) -> np.ndarray:
-    """Nominal duration of each kernel of a rank, ns, faults included."""
+def speed(job: Job, rank: int, kernels: list[Kernel], step: int) -> np.ndarray:
+    """Nominal duration of each kernel of a rank in a step, ns, faults and tokens included."""
     ns = np.array([k.ns for k in kernels])
     for fault in job.faults:
-        if fault.kind in ("compute", "stage") and rank in hit_ranks(job, fault):
+        if fault.kind in ("compute", "stage") and rank in hit_ranks(job, fault) and fault.during(step):
             ns *= np.array([fault.factor if hits(fault, k) else 1.0 for k in kernels])
+    if job.tokens:
+        ns *= np.where([k.type == "GroupedMatmul" for k in kernels], tokens(job, rank, step), 1.0)
     return ns
 
 
-def host_factor(job: Job, rank: int) -> float:
-    """Return how many times longer the host of a rank takes for every launch."""
-    return float(np.prod([f.factor for f in job.faults if f.kind == "host" and rank in f.ranks]))
+def tokens(job: Job, rank: int, step: int) -> float:
+    """Return how many tokens the experts of a rank get in a step, by the even number."""
+    return 1 + job.tokens * unit(job.seed, 8, rank, step)
+
+
+def host_factor(job: Job, rank: int, step: int) -> float:
+    """Return how many times longer the host of a rank takes for every launch of a step."""
+    return float(np.prod([f.factor for f in job.faults if f.kind == "host" and rank in f.ranks and f.during(step)]))
 
 
 def stalls(job: Job, rank: int, step: int) -> list[tuple[float, int]]:
     """Return where in its launches, and for how long, the host of a rank stops in this step."""
-    found = [(f.at, f.ns) for f in job.faults if f.kind == "stall" and rank in f.ranks and f.step in (None, step)]
+    found = [(f.at, f.ns) for f in job.faults if f.kind == "stall" and rank in f.ranks and f.during(step)]
     for f in job.faults:
-        if f.kind == "stalls" and unit(job.seed, 77, rank, step) < 2 * f.share - 1:
+        if f.kind == "stalls" and f.during(step) and unit(job.seed, 77, rank, step) < 2 * f.share - 1:
             found.append((f.at, int(f.ns * (1 + 0.5 * unit(job.seed, 78, rank, step)))))
     return found
 
 
-def link_ns_per_byte(job: Job, group: Group, a: int, b: int) -> float:
-    """Return how long a byte takes between two members of a group."""
+def link_ns_per_byte(job: Job, group: Group, a: int, b: int, step: int) -> float:
+    """Return how long a byte takes between two members of a group in a step."""
     ns = 1 / (HCCS_BYTES_PER_NS if job.host(a) == job.host(b) else RDMA_BYTES_PER_NS)
     for f in job.faults:
         whole = f.kind == "group" and f.group == group.kind and set(f.ranks) == set(group.ranks)
-        if whole or (f.kind == "link" and set(f.ranks) == {a, b}):
+        if f.during(step) and (whole or (f.kind == "link" and set(f.ranks) == {a, b})):
             ns *= f.factor
     return ns
 
 
-def slowest_ns_per_byte(job: Job, group: Group) -> float:
+def slowest_ns_per_byte(job: Job, group: Group, step: int) -> float:
     """Of all links of a group; only few need a look: one inside a host, one between hosts, and those with faults."""
     ranks = group.ranks
     pairs = [pair for pair in pairwise(ranks) if job.host(pair[0]) != job.host(pair[1])][:1] or [ranks[:2]]
     slow = [f.ranks[:2] for f in job.faults if f.kind == "link" and set(f.ranks) <= set(ranks)]
     pairs += [(a, b) for a, b in slow if b in group.peers(a) or a in group.peers(b)]
-    return max(link_ns_per_byte(job, group, a, b) for a, b in pairs)
+    return max(link_ns_per_byte(job, group, a, b, step) for a, b in pairs)
 
 
 def link_bytes(type_: str, group: Group, size: int) -> int:

@@ -140,7 +140,7 @@ def _singles(job: Job, n: int) -> Iterator[Row]:
     yield from _stages(job, n) if job.pp > 1 else _flat(job, n)
     rank = _pick(job.world, n, 4)
     if n % 2:
-        stall = Fault("stall", (rank,), step=1, ns=4_000_000)
+        stall = Fault("stall", (rank,), steps=(1,), ns=4_000_000)
         yield f"the host of rank {rank} stalls once", (stall,), {"trace": n % 4 == 1}
     if n % 8 == 0:
         yield "hosts stall at random", (Fault("stalls", share=0.3, ns=3_000_000),), {}

@@ -32,6 +32,7 @@ from cluster_job import (
     slowest_ns_per_byte,
     speed,
     stalls,
+    tokens,
     unit,
     units,
 )
@@ -84,7 +85,13 @@ class Operation:
 
     def name(self, rank: int) -> str:
         """Return its name in the rank's files."""
-        return f"hcom_{self.type}__{self.group.digits}_{self.index[rank]}_1"
+        return f"hcom_{self.comm[rank].type}__{self.group.digits}_{self.index[rank]}_1"
+
+
+def moved_bytes(job: Job, op: Operation, rank: int) -> int:
+    """Return what an operation moves over one link of a rank: what its experts' tokens are, in an alltoallv."""
+    size = op.bytes if op.peer_pair else link_bytes(op.type, op.group, op.bytes)
+    return round(size * tokens(job, rank, op.step)) if op.type == "alltoallv" and job.tokens else size
 
 
 @dataclass
@@ -100,31 +107,40 @@ class StepRecord:
     operations: list[Operation] = field(default_factory=list)
 
 
+@dataclass
+class _Lane:
+    """A stream beside the main one: operations not yet over, with when they may begin; when the last one was."""
+
+    queue: deque[tuple[Operation, int]] = field(default_factory=deque)
+    end: int = 0
+
+
 class _Rank:
     """A rank while it runs."""
 
     def __init__(self, job: Job, rank: int, program: Program) -> None:
         self.job, self.rank, self.program = job, rank, program
-        self.ns, self.host = speed(job, rank, program.kernels), host_factor(job, rank)
         self.steps: list[StepRecord] = []
-        self.main = self.second = 0
+        self.main = self.other = 0
         self.cursor = 0
         self.joining = False
-        self.queue: deque[tuple[Operation, int]] = deque()
-        self.seen: dict[tuple[str, int], int] = defaultdict(int)
+        self.lanes: dict[int, _Lane] = defaultdict(_Lane)
+        self.seen: dict[tuple[str, int, int], int] = defaultdict(int)
         self.index: dict[str, int] = defaultdict(int)
         self.begin_step(int(job.start_us * 1000 * (1 + unit(job.seed, 5, rank))))
 
     def begin_step(self, at: int) -> None:
         """The host starts launching a step."""
         job, step, count = self.job, len(self.steps), self.program.launches
-        cost = job.host_us * 1000 * self.host * (1 + job.host_jitter * units(count, job.seed, 1, self.rank, step))
+        cost = job.host_us * 1000 * host_factor(job, self.rank, step)
+        cost = cost * (1 + job.host_jitter * units(count, job.seed, 1, self.rank, step))
         for where, ns in stalls(job, self.rank, step):
             cost[min(int(where * count), count - 1)] += ns
-        spread = 1 + job.jitter * units(len(self.ns), job.seed, 2, self.rank, step)
-        self.durations = np.maximum(np.rint(self.ns * spread), 1).astype(np.int64)
+        nominal = speed(job, self.rank, self.program.kernels, step)
+        spread = 1 + job.jitter * units(len(nominal), job.seed, 2, self.rank, step)
+        self.durations = np.maximum(np.rint(nominal * spread), 1).astype(np.int64)
         launch = at + np.cumsum(np.maximum(np.rint(cost), 1)).astype(np.int64)
-        empty = np.zeros(len(self.ns), np.int64)
+        empty = np.zeros(len(nominal), np.int64)
         self.steps.append(StepRecord(step, at, at, empty, empty.copy(), launch))
         self.ready = launch + round(job.latency_us * 1000)
         self.cursor = 0
@@ -132,7 +148,7 @@ class _Rank:
     def end_step(self) -> bool:
         """The host waits for the device; return whether another step begins."""
         record = self.steps[-1]
-        record.end = max(int(record.launch[-1]), self.main, self.second) + SYNC_RETURN
+        record.end = max(int(record.launch[-1]), self.main, self.other) + SYNC_RETURN
         if len(self.steps) == self.job.steps:
             return False
         self.begin_step(record.end + BETWEEN_STEPS)
@@ -160,7 +176,7 @@ class _Machine:
         self.ranks = [_Rank(job, r, program(job, r)) for r in range(job.world)]
         self.open: dict[tuple, Operation] = {}
         self.operations: list[Operation] = []
-        self.rates: dict[Group, float] = {}
+        self.rates: dict[tuple[Group, int], float] = {}
         self.runnable: deque[_Rank] = deque(self.ranks)
 
     def run(self) -> None:
@@ -178,10 +194,10 @@ class _Machine:
                 continue
             item = rank.program.items[rank.cursor]
             if isinstance(item, Join):
-                rank.joining = bool(rank.queue)
+                rank.joining = any(lane.queue for lane in rank.lanes.values())
                 if rank.joining:
                     return
-                rank.main = max(rank.main, rank.second)
+                rank.main = max(rank.main, rank.other)
             elif isinstance(item, Segment):
                 rank.compute(item)
             else:
@@ -191,25 +207,28 @@ class _Machine:
             rank.cursor += 1
 
     def _meet(self, rank: _Rank, comm: Comm) -> None:
-        """A rank comes to an operation: into it at once, or into the queue of its second stream."""
+        """A rank comes to an operation: into it at once, or into the queue of another stream."""
         op = self._operation(rank, comm)
         ready = max(rank.main, int(rank.ready[comm.launch]))
         rank.steps[-1].operations.append(op)
         if comm.blocks:
             self._arrive(op, rank, ready)
             return
-        rank.queue.append((op, ready))
-        if len(rank.queue) == 1:
-            self._arrive(op, rank, max(ready, rank.second))
+        lane = rank.lanes[comm.lane]
+        lane.queue.append((op, ready))
+        if len(lane.queue) == 1:
+            self._arrive(op, rank, max(ready, lane.end))
 
     def _operation(self, rank: _Rank, comm: Comm) -> Operation:
-        """The k-th of a rank with the same peers is the k-th of theirs."""
+        """The k-th of a rank with the same peers, and the same way, is the k-th of theirs."""
         ranks = comm.group.ranks if comm.peer < 0 else tuple(sorted((rank.rank, comm.peer)))
-        key = (comm.group.name, comm.peer)
-        full = (comm.group.name, ranks, rank.seen[key])
+        sender = {"send": rank.rank, "receive": comm.peer}.get(comm.type, -1)
+        key = (comm.group.name, comm.peer, sender)
+        full = (comm.group.name, ranks, sender, rank.seen[key])
         rank.seen[key] += 1
         if full not in self.open:
-            number = int(comm.group.name[11:]) * 1_000_003 + ranks[0] * 10_007 + full[2]
+            number = int(comm.group.name[11:]) * 1_000_003 + ranks[0] * 10_007 + full[-1]
+            number += sender > ranks[0]
             noise = 1 + self.job.transfer_jitter * unit(self.job.seed, 3, number)
             step = len(rank.steps) - 1
             self.open[full] = Operation(
@@ -225,9 +244,9 @@ class _Machine:
     def _arrive(self, op: Operation, rank: _Rank, at: int) -> None:
         op.arrival[rank.rank] = at
         if len(op.arrival) == len(op.ranks):
-            begun, ns = op.begun, self._transfer(op)
+            begun = op.begun
             for member in op.ranks:
-                op.end[member] = begun + self._until(op, member, ns)
+                op.end[member] = begun + self._until(op, member)
             for member in op.ranks:
                 self._leave(op, self.ranks[member])
 
@@ -238,29 +257,30 @@ class _Machine:
             rank.cursor += 1
             self.runnable.append(rank)
             return
-        rank.second = end
-        rank.queue.popleft()
-        if rank.queue:
-            following, ready = rank.queue[0]
+        lane = rank.lanes[op.comm[rank.rank].lane]
+        lane.end = end
+        rank.other = max(rank.other, end)
+        lane.queue.popleft()
+        if lane.queue:
+            following, ready = lane.queue[0]
             self._arrive(following, rank, max(ready, end))
-        elif rank.joining:
+        elif rank.joining and not any(other.queue for other in rank.lanes.values()):
+            rank.joining = False
             self.runnable.append(rank)
 
-    def _transfer(self, op: Operation) -> float:
+    def _transfer(self, op: Operation, rank: int) -> float:
         if len(op.group.ranks) == 1:
             return LONELY_TRANSFER
         if op.peer_pair:
-            rate = link_ns_per_byte(self.job, op.group, *op.ranks)
+            rate = link_ns_per_byte(self.job, op.group, *op.ranks, op.step)
         else:
-            rate = self.rates.get(op.group) or self.rates.setdefault(op.group, slowest_ns_per_byte(self.job, op.group))
-        return BASE_TRANSFER + self._bytes(op) * rate * op.noise
+            key = op.group, op.step
+            rate = self.rates.get(key) or self.rates.setdefault(key, slowest_ns_per_byte(self.job, *key))
+        return BASE_TRANSFER + moved_bytes(self.job, op, rank) * rate * op.noise
 
-    def _bytes(self, op: Operation) -> int:
-        return op.bytes if op.peer_pair else link_bytes(op.type, op.group, op.bytes)
-
-    def _until(self, op: Operation, rank: int, ns: float) -> int:
+    def _until(self, op: Operation, rank: int) -> int:
         """From the last arrival to this rank's end: ends of a collective differ a little, of point-to-point by side."""
-        draw, comm = unit(self.job.seed, 4, op.number, rank), op.comm[rank]
+        ns, draw, comm = self._transfer(op, rank), unit(self.job.seed, 4, op.number, rank), op.comm[rank]
         if len(op.group.ranks) > 1:
             ns += 1000 * self.job.end_jitter_us * draw
         if op.type == "alltoallv":
@@ -309,12 +329,24 @@ class Truth:
 
     def drift(self, rank: int) -> float:
         """By how much the device's clock is too fast, as a fraction."""
-        return self.job.drift_ppm * 1e-6 * unit(self.job.seed, 13, self.job.host(rank))
+        job = self.job
+        own = job.device_drift_ppm * unit(job.seed, 14, rank)
+        return (job.drift_ppm * unit(job.seed, 13, job.host(rank)) + own) * 1e-6
 
     def clock(self, rank: int, true: np.ndarray | int) -> np.ndarray:
         """Return what the device's clock shows at true times: epoch ns."""
         ns = np.asarray(true, np.int64)
-        return ORIGIN + ns + self.offset(rank) + np.rint(ns * self.drift(rank)).astype(np.int64)
+        shown = ORIGIN + self.job.origin_s * 10**9 + ns + self.offset(rank)
+        shown += np.rint(ns * self.drift(rank)).astype(np.int64)
+        for jump in self.job.jumps:
+            if jump.rank == rank:
+                shown += np.where(ns >= self.moment(rank, jump.step), round(jump.us * 1000), 0)
+        return shown
+
+    def moment(self, rank: int, at: float) -> int:
+        """True time of a part of a rank's steps: 2.5 is amid its third, 2.0 just before it."""
+        step, part = self.ranks[rank][int(at)], at % 1
+        return round(step.begin + part * (step.end - step.begin)) if part else step.begin - BETWEEN_STEPS // 2
 
     def wait_ns(self, rank: int | None = None, kind: str | None = None) -> int:
         """Waiting of one rank, or of all that are there; in groups of one kind, or all. All steps together."""

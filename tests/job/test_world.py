@@ -7,9 +7,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cluster_files import write
-from cluster_job import Fault, Job, group_hash, groups, program
+from cluster_job import Fault, Job, Jump, group_hash, groups, program, unit
 from cluster_scenarios import scenarios
 from cluster_world import check, fixed, gain_ns, simulate
 
@@ -91,6 +92,68 @@ def test_neighbouring_stages_talk_equally_often() -> None:
             job = Job(pp=stages, dp=1, micro_batches=batches)
             talks = [[c.peer for c in program(job, r).items if getattr(c, "peer", -1) >= 0] for r in range(stages)]
             assert all(talks[r].count(r + 1) == talks[r + 1].count(r) for r in range(stages - 1))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_every_schedule_runs_all_layers_and_has_its_bubble(schedule: str, separate: bool) -> None:
+    """Four stages of 4 layers that take 4 · (1 + 2) ms a micro-batch: (8 + 3) of them; two chunks halve the three.
+
+    The chunk with the logits is half as long again as the others, and with two chunks a stage also waits for that.
+    """
+    chunks = {"schedule": "interleaved", "virtual": 2, "layers": 2} if schedule == "interleaved" else {"layers": 4}
+    job = replace(PLAIN, pp=4, dp=1, micro_batches=8, kernel_us=1000.0, optimizer=0, activation_mb=0.0, host_us=0.01)
+    truth = simulate(replace(job, separate=separate, **{"schedule": schedule, **chunks}))  # type: ignore[arg-type]
+    assert truth.compute_ns(1) == truth.compute_ns(2) == 8 * 12_000_000
+    bubble = truth.step_ns - truth.compute_ns(3)
+    least, most = (18_000_000, 24_000_000) if schedule == "interleaved" else (36_000_000, 38_000_000)
+    assert least < bubble < most
+    assert check(truth) == []
+
+
+def test_faults_come_and_go() -> None:
+    faults = (replace(SLOW, steps=(1,)), Fault("link", (0, 1), 4.0, steps=(2,)), Fault("host", (0,), 30.0, steps=(3,)))
+    truth = simulate(replace(PLAIN, steps=5, faults=faults))
+    end = [max(steps[n].end for steps in truth.ranks) for n in range(5)]
+    length = np.diff([0, *end]).tolist()
+    assert length[1] - length[4] == 400_000  # as in every step: test_two_ranks_and_one_collective
+    assert [gain_ns(truth, fault) * 5 for fault in faults] == [length[n] - length[4] for n in (1, 2, 3)]
+    assert min(length[1:4]) > length[4]
+
+
+def test_uneven_tokens_keep_a_rank_longer() -> None:
+    truth = simulate(replace(PLAIN, dp=2, ep=2, tokens=0.5, layer_mb=4.0, seed=3))
+    op = next(o for o in truth.operations if o.type == "alltoallv")
+    share = [1 + 0.5 * unit(3, 8, rank, 0) for rank in (0, 1)]
+    for rank in (0, 1):
+        ns = op.transfer(rank) / (0.9 + 0.1 * unit(3, 6, op.number, rank))  # it may leave early, too
+        assert ns == pytest.approx(10_000 + share[rank] * 2e6 / 20, rel=1e-3)
+    compute = [truth.compute_ns(rank) - 800_000 for rank in (0, 1)]
+    assert compute[0] / compute[1] == pytest.approx(share[0] / share[1], rel=1e-3)
+
+
+def test_clocks_jump_and_drift_in_the_files_only() -> None:
+    job = replace(PLAIN, steps=3, jumps=(Jump(1, 2.0, 250.0),), origin_s=60, device_drift_ppm=100.0)
+    truth = simulate(job)
+    assert truth.operations == simulate(replace(PLAIN, steps=3)).operations
+    begin = [step.begin for step in truth.ranks[1]]
+    own = truth.clock(1, np.array(begin)) - truth.clock(1, 0) - np.array(begin)
+    assert own[2] - own[1] == pytest.approx(250_000 + truth.drift(1) * (begin[2] - begin[1]), abs=1)
+    assert truth.drift(0) != truth.drift(1)
+    assert truth.clock(0, 0) - simulate(PLAIN).clock(0, 0) == 60 * 10**9
+
+
+def test_what_was_recorded_may_differ_by_rank(tmp_path: Path) -> None:
+    """Steps that are missing, numbered otherwise, and ranks of another run."""
+    job = replace(PLAIN, dp=4, steps=3, skipped=((1, 0),), shifted=((2, 1),))
+    write(job, tmp_path, ranks=(0, 1, 2))
+    write(replace(job, origin_s=3600, seed=9), tmp_path, ranks=(3,))
+    steps = {}
+    for rank in range(4):
+        with (tmp_path / f"rank_{rank}_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        steps[rank] = sorted({int(row["Step Id"]) for row in rows})
+    assert steps == {0: [10, 11, 12], 1: [11, 12], 2: [11, 12, 13], 3: [10, 11, 12]}
 
 
 def test_scenarios_are_many_small_and_sound() -> None:
