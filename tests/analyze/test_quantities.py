@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ import pytest
 from small_programs import analyzed
 
 from npuperf.model.document import Gate
+from npuperf.model.job_result import Cluster
 from npuperf.model.result import Device, Partition, Result
 from npuperf.show.formats import View, render
 
@@ -33,11 +35,18 @@ RECORDINGS = {
         DATA / "hta/simple_add_gpu.json.gz",
     )
 }
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (ROOT / "docs" / "quantities.md").read_text("utf-8").splitlines()
-    if line.startswith("| ") and "`" in line
-]
+PAGE, BESIDE_PAGE = (ROOT / "docs" / "quantities.md").read_text("utf-8").split("## Beside the partition")
+
+
+def rows(page: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("| ") and "`" in line
+    ]
+
+
+ROWS = rows(PAGE)
 #: Of each quantity: its field in a partition, its parts in a digest, its gate.
 FIELD = {row[0]: re.findall(r"`(\w+)`", row[2])[0] for row in ROWS}
 PARTS = {row[0]: re.findall(r"`(\w+)`", row[3]) for row in ROWS}
@@ -133,3 +142,132 @@ def test_the_screen_shows_the_same(name: str) -> None:
         elif quantity != "host wait" or "launches" not in row:
             shown = re.search(rf"{re.escape(words)}\s+([\d \u00a0,]+\.\d+)", row)
             assert shown and float(re.sub(r"[^\d.]", "", shown.group(1))) == round(ns / 1e6, 3), (quantity, row)
+
+
+# -- Beside the partition: each function yields pairs of what must be equal.
+
+
+def blamed(found: Result) -> Iterator[tuple[object, object]]:
+    for device in found.devices:
+        if device.blame:  # none without launches, or without any wait
+            yield sum(cause.ns for cause in device.blame), judged(device).host_wait_ns
+
+
+def streams(found: Result) -> Iterator[tuple[object, object]]:
+    for device in found.devices:
+        for stream in device.streams:
+            p = stream.partition
+            yield p.span_ns, judged(device).span_ns
+            yield p.compute_ns + p.comm_exposed_ns + p.other_exposed_ns + p.idle_ns, p.span_ns
+
+
+def operators(found: Result) -> Iterator[tuple[object, object]]:
+    """Whether kernels overlap or not, no device computes longer than its operators add up to."""
+    ran = found.operators if found.judged_operators is None else found.judged_operators
+    computed = sum(judged(d).compute_ns for d in found.devices)
+    summed = sum(o.total_ns for o in ran if o.core != "COMMUNICATION")
+    if ran and found.cluster is None:  # of a job the longest ones are listed
+        yield max(summed, computed), summed
+    table = csv.DictReader(io.StringIO(render(found, "csv", View(table="operators"))))
+    yield [int(row["total_ns"]) for row in table], [o.total_ns for o in ran]
+
+
+def job(found: Result) -> Cluster:
+    assert found.cluster is not None
+    return found.cluster
+
+
+def steps_of_ranks(found: Result) -> Iterator[tuple[object, object]]:
+    for rank, device in zip(job(found).ranks, found.devices, strict=True):
+        spans = [step.partition.span_ns for step in device.whole_steps]
+        yield rank.step_ns, sum(spans) // len(spans)
+
+
+#: Exposed operations of groups with one member, ns, added up in communication.json: the ranks' communication has none.
+ALONE = {"cluster4/rank_2_ascend_pt": 15_200, "cluster4/rank_3_ascend_pt": 15_140}
+
+
+def times_of_ranks(found: Result) -> Iterator[tuple[object, object]]:
+    for rank, device in zip(job(found).ranks, found.devices, strict=True):
+        p, comm = judged(device), rank.comm
+        yield (rank.compute_ns, rank.host_wait_ns or 0, rank.idle_ns), (p.compute_ns, p.host_wait_ns, p.idle_ns)
+        yield (comm.exposed_wait_ns, comm.exposed_unknown_ns), (p.comm_wait_ns, p.comm_unknown_ns)
+        yield comm.exposed_transfer_ns + ALONE.get("/".join(rank.source.split("/")[-2:]), 0), p.comm_transfer_ns
+
+
+def stays(found: Result) -> Iterator[tuple[object, object]]:
+    for rank in job(found).ranks:
+        yield rank.comm.total_ns, rank.comm.transfer_ns + rank.comm.wait_ns + rank.comm.unknown_ns
+        yield sum(rank.comm.wait_by_kind.values()), rank.comm.wait_ns
+    table = csv.DictReader(io.StringIO(render(found, "csv", View(table="ranks"))))
+    fields = ("transfer_ns", "wait_ns", "unknown_ns")
+    yield (
+        [[int(row[f]) for f in fields] for row in table],
+        [[getattr(rank.comm, f) // job(found).steps for f in fields] for rank in job(found).ranks],
+    )
+
+
+def sums_of_ranks(found: Result) -> tuple[int, int]:
+    ranks = job(found).ranks
+    return sum(r.comm.transfer_ns for r in ranks), sum(r.comm.wait_ns for r in ranks)
+
+
+def collectives(found: Result) -> Iterator[tuple[object, object]]:
+    listed = job(found).collectives
+    yield (
+        (sum(c.transfer_ns * len(c.ranks) for c in listed), sum(sum(c.wait_ns) for c in listed)),
+        sums_of_ranks(found),
+    )
+
+
+def groups(found: Result) -> Iterator[tuple[object, object]]:
+    yield (
+        (sum(g.transfer_ns for g in job(found).groups), sum(g.wait_ns for g in job(found).groups)),
+        sums_of_ranks(found),
+    )
+    yield sum(g.unknown_ns for g in job(found).groups), sum(r.comm.unknown_ns for r in job(found).ranks)
+
+
+def roots(found: Result) -> Iterator[tuple[object, object]]:
+    waits = sum(root.wait_ns for root in job(found).roots)
+    yield abs(waits - sums_of_ranks(found)[1]) <= len(job(found).roots), True  # each is rounded
+    yield round(sum(root.share for root in job(found).roots), 9), 1.0
+
+
+def step_of_the_job(found: Result) -> Iterator[tuple[object, object]]:
+    (gate,) = (gate for gate in found.gates if gate.expr.startswith("step_time"))
+    yield gate.value, job(found).step_ns
+    shown = re.search(
+        r"([\d.]+) (m?s)/step", render(found, "text", View(width=100)).split("\n\n")[0].replace("\u202f", " ")
+    )
+    assert shown
+    yield shown.group(1), f"{job(found).step_ns / (1e6 if shown.group(2) == 'ms' else 1e9):.2f}"
+
+
+BESIDE: dict[str, Callable[[Result], Iterator[tuple[object, object]]]] = {
+    "causes of waiting for the host": blamed,
+    "parts of streams": streams,
+    "operators' time": operators,
+    "step of a rank": steps_of_ranks,
+    "compute, host wait, idle, exposed of a rank": times_of_ranks,
+    "stay": stays,
+    "transfer and wait of operations": collectives,
+    "transfer, wait, unknown of groups": groups,
+    "wait by root": roots,
+    "step of the job": step_of_the_job,
+}
+OF_JOBS = [*BESIDE][3:]
+
+
+def test_the_page_lists_the_others_too() -> None:
+    assert [row[0] for row in rows(BESIDE_PAGE)] == [*BESIDE]
+
+
+@pytest.mark.parametrize("quantity", BESIDE)
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_the_others_equal_what_the_page_says(name: str, quantity: str) -> None:
+    found = result(name)
+    if quantity in OF_JOBS and found.cluster is None:
+        pytest.skip("no job")
+    for one, other in BESIDE[quantity](found):
+        assert one == other
