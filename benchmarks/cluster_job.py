@@ -67,6 +67,7 @@ class Job:
     computes. ``separate``: send and receive instead of batchSendRecv. ``bare``: ranks without kernel_details.csv.
     ``skipped``: steps (from 0) of ranks that were not recorded, ``shifted``: ranks whose steps are numbered by so much
     more. ``origin_s``: the run begins so much later. ``lonely``: collectives in groups of one, as Megatron has them.
+    ``norm_over``: the kind of group that sums up the gradients' norm.
     """
 
     pp: int = 1
@@ -93,6 +94,7 @@ class Job:
     overlap: bool = False
     gradients: Literal["reduceScatter", "allReduce"] = "reduceScatter"
     norm: bool = True
+    norm_over: str = "mp"
     lonely: bool = False
     tokens: float = 0.0
     jitter: float = 0.01
@@ -462,8 +464,8 @@ class _Builder:
             program.items.append(Join())
         if not job.overlap:
             self._reduce(job.buckets)
-        if job.norm and len(self.own["mp"].ranks) > 1:
-            program.talk("allReduce", self.own["mp"], 8e-6)
+        if job.norm and len(self.own[job.norm_over].ranks) > 1:
+            program.talk("allReduce", self.own[job.norm_over], 8e-6)
         shape = "4096,1024"
         if job.optimizer:
             program.run([Kernel("ApplyAdamWV2", shape, shape, job.kernel_us * 1000)] * job.optimizer)

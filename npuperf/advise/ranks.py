@@ -307,7 +307,7 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
         split = say("{transfer} transfer, {wait} waiting for other ranks", transfer=sent, wait=waited)
     exposed = say("{share} of the ranks' time is exposed communication", share=share(total / whole))
     # What a step saves at most if nothing is transferred any more; waiting is for the roots to mend.
-    answer = predict(job.study, cluster.links, "comm*0")
+    answer = predict(job.study, "comm*0")
     alone = max(r.comm.exposed_transfer_ns + r.comm.exposed_unknown_ns for r in ranks)
     saved = max(answer.most, 0.0) if answer.reason is None else alone
     worst = max(ranks, key=_exposed).rank

@@ -179,7 +179,7 @@ def _job_what_if(study: JobStudy, cluster: Cluster, asked: Sequence[str]) -> lis
 
 
 def _answer(study: JobStudy, expression: str, title: Message | None) -> WhatIf:
-    answer = predict(study, study.links, expression)
+    answer = predict(study, expression)
     if answer.reason is not None:
         return unanswered(expression, answer.reason, title)
     length = max(study.length, 1.0)

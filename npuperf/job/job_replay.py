@@ -297,11 +297,15 @@ def level_all(job: JobProgram, stage: I64) -> JobChange:
 
 
 def faster_link(
-    job: JobProgram, ends: tuple[int, int], factors: Mapping[str, float], on: JobChange | None = None
+    job: JobProgram,
+    ends: tuple[int, int],
+    holds_up: Mapping[tuple[str, str | None], tuple[float, float]],
+    on: JobChange | None = None,
 ) -> JobChange:
-    """Return the job with a link between two ranks (places) that takes these factors of its time, by type.
+    """Return the job with a link between two ranks (places) that holds operations up for less time (ns: now, then).
 
-    An operation is as slow as its slowest link, so all that both ranks take part in get faster.
+    By type and group; what is known without a group holds for all groups of both ranks. What else an operation takes
+    than the link's time it takes as well then; where links are counted for longer than operations last, in proportion.
     """
     matched = job.matched
     there = np.zeros((2, matched.instances), np.bool_)
@@ -312,9 +316,14 @@ def faster_link(
     both = both[(there[0] & there[1])[matched.instance[both]]]
     before = on.transfer if on is not None else None
     transfer = (job.transfer if before is None else before).copy()
-    for name, factor in factors.items():
-        if name in matched.types:
-            transfer[both[matched.type[both] == matched.types.index(name)]] *= factor
+    groups = [group.id for group in matched.groups]
+    for (name, group), (now, then) in holds_up.items():
+        if name in matched.types and (group is None or group in groups):
+            chosen = matched.type[both] == matched.types.index(name)
+            chosen &= matched.group[both] == groups.index(group) if group is not None else True
+            rows = both[chosen]
+            spent = float(job.transfer[rows[matched.rank[rows] == ends[0]]].sum())
+            transfer[rows] *= 1 - (now - then) / max(now, spent, 1.0)
     return replace(on or JobChange(), transfer=transfer)
 
 

@@ -118,8 +118,8 @@ def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
         return title, say("look at its links: npuperf analyze PATH --table links")
     if cause.kind == "link":
         a, b = (study.ranks[p].rank for p in cause.places)
-        title = say("the link between ranks {a} and {b} is slower than its peers: both ways take {more} longer per "
-                    "step", a=a, b=b, more=more)  # fmt: skip
+        title = say("the link between ranks {a} and {b} is slower than its peers: operations over it take {more} "
+                    "longer per step", a=a, b=b, more=more)  # fmt: skip
         return title, say("check this link, then compare again: npuperf analyze PATH --table links")
     if cause.kind == "schedule":
         micro, stages = study.micro_batches, study.stages.count

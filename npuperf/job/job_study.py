@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
-from npuperf.job.links import PacketCost, judge_links, packet_costs, slow_links
+from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.pipeline import (
     Bubble,
@@ -63,6 +63,7 @@ class JobStudy(Struct, frozen=True):
     bubble: Bubble | None
     micro_batches: int | None
     links: tuple[Link, ...]
+    paces: LinkPaces
     causes: tuple[RootCause, ...]
     costs: tuple[PacketCost, ...]
     elasticity: Elasticity | None
@@ -127,7 +128,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
     split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
     counted = max(len(r.step_number) for r in ranks)
     count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
-    links = judge_links(ranks, round(job.measured / count), count, thresholds)
+    judged = judge_links(ranks, round(job.measured / count), count, thresholds)
     bounds = GainBounds(thresholds.root_share, error, usable)
     elasticity, other = _elasticity(job, length) if usable else (None, 0.0)
     return JobStudy(
@@ -143,8 +144,9 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         stages=stages,
         bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
         micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
-        links=tuple(links),
-        causes=tuple(find_causes(job, blamed, stages, split, slow_links(links, matched.rank_sets), bounds)),
+        links=tuple(judged.links),
+        paces=judged.paces,
+        causes=tuple(find_causes(job, blamed, stages, split, slow_links(judged), bounds)),
         costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,

@@ -14,8 +14,7 @@ from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, say
 from npuperf.job.job_replay import JobChange, JobProgram, faster_link, level_ranks, run, scaled
 from npuperf.job.job_study import JobStudy
-from npuperf.job.links import peer_factors
-from npuperf.model.job_result import Link
+from npuperf.job.links import held_by
 from npuperf.model.result import Device, Finding, WhatIf
 
 # -- What may be asked of a whole job: a small language for its changes.
@@ -67,7 +66,7 @@ class Answer(Struct, frozen=True):
     reason: Message | None = None
 
 
-def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
+def predict(study: JobStudy, expression: str) -> Answer:
     """Run the job with a change. Where the replay abstains, or data is missing, the answer says so."""
     if not study.usable:
         return Answer(reason=say("the replay over all ranks misses the measured time, so it gives no figures"))
@@ -99,11 +98,11 @@ def predict(study: JobStudy, links: Sequence[Link], expression: str) -> Answer:
             compute[stage == number] *= factor
         elif words.get("a") is not None:
             a, b = int(words["a"]), int(words["b"])
-            factors = peer_factors(links, (a, b), study.matched.rank_sets)
+            holds_up = held_by(study.paces, (a, b))
             ends = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
-            if not factors or len(ends) != 2:
+            if not holds_up or len(ends) != 2:
                 return Answer(reason=say("link {a}-{b} has no three peers to be like", a=a, b=b))
-            change = faster_link(job, (ends[0], ends[1]), factors, change)
+            change = faster_link(job, (ends[0], ends[1]), holds_up, change)
         elif fills == "comm":
             transfer = job.transfer if change.transfer is None else change.transfer
             change = replace(change, transfer=np.where(study.waits.known, transfer * factor, transfer))

@@ -4,7 +4,8 @@ A row src→dst stands in the file of src, and of src alone: in the exporter's m
 of four ranks of one host) every row is ``r-peer``, none is ``peer-r``. It is what r itself moved. Who moves is not who
 sends: there, pipeline stages report the bytes in operations that receive, so data ran from dst to src. Both rows of a
 pair are therefore different transfers of one link: they add up, and the direction is not told. A row in the other
-end's file counts only where src's own file is silent about it.
+end's file counts only where src's own file is silent about it. Time that the link loses does not add up so: both ways
+of a collective are used at once.
 
 A link is judged by its peers: pairs of ranks, of any group, with the same transport, kind of operation and size of
 operation. All links of one collective are held up by its slowest one, so pairs of one group may be slow together.
@@ -13,7 +14,7 @@ operation. All links of one collective are held up by its slowest one, so pairs 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import REFERENCE, LinkUse
 from npuperf.model.groups import alike, distinct, first_rows, medians, medians_of_others, sums_of
 from npuperf.model.job_result import Link
-from npuperf.model.labels import F64, I64, Labels, Mask
+from npuperf.model.labels import F64, I64, Columns, Labels, Mask
 from npuperf.model.thresholds import Thresholds
 
 #: Types in which two ranks are by themselves.
@@ -34,16 +35,39 @@ _PAIRWISE: Final = frozenset({"send", "receive", "batchSendRecv"})
 _ROUNDING: Final = 0.001
 
 
+class LinkPaces(Columns, frozen=True):
+    """What one way of a link took in operations of one type and group, and what it would take as fast as its peers.
+
+    ``now`` and ``then`` in ns of the analysed steps, the same where it has no peers (``judged`` is false). ``type`` and
+    ``group`` as in :class:`npuperf.model.communication.Operations`.
+    """
+
+    type: Labels
+    group: Labels
+    source: I64
+    target: I64
+    now: I64
+    then: F64
+    judged: Mask
+
+
+class JudgedLinks(Struct, frozen=True):
+    """The links of a job as the document has them, and by group and way what they are held up by."""
+
+    links: list[Link]
+    paces: LinkPaces
+
+
 def judge_links(
     ranks: Sequence[RankSummary], step_ns: int, steps: int, thresholds: Thresholds, most: int = 1_000
-) -> list[Link]:
+) -> JudgedLinks:
     """Return the slow links between ranks, those that lose most first, then of the others the busiest.
 
-    ``lost_ns`` adds both directions, as time does. ``most``: links to return, unless more are slow; all are judged.
+    ``most``: links to return, unless more are slow; all are judged.
     """
     use = _each_transfer_once(ranks)
     if not len(use):
-        return []
+        return JudgedLinks([], LinkPaces.empty())
     low, high = np.minimum(use.source, use.target), np.maximum(use.source, use.target)
     single = use.name.known()
     power = np.where(single, size_class(use.bytes), -1)
@@ -58,13 +82,15 @@ def judge_links(
     kind = alike(use.transport.codes[first], use.type.codes[first], power, amount)
     usual, others = medians_of_others(kind, rate, int(kind.max()) + 1)
     usual = np.where(others >= thresholds.peers_least, usual, np.nan)
-    lost = np.where(np.isnan(usual), 0.0, np.maximum(spent - moved / usual, 0)).astype(np.int64)
+    known = ~np.isnan(usual[row])
+    then = np.where(known, use.bytes / usual[row], use.ns)
+    lost = _lost(ranks, use, row, then)
     slow = (rate < thresholds.transfer_ratio * usual) & (lost > thresholds.lost_share * step_ns * steps)
     count = np.where(single, 1, use.count)  # -1: a total without a count
     counted = np.bincount(row, weights=count < 0) == 0
     count = sums_of(row, np.maximum(count, 0), links)
     order = np.lexsort((high, low, -spent, -lost * slow))[: max(most, int(slow.sum()))]
-    return [
+    found = [
         Link(
             ranks=(int(low[i]), int(high[i])),
             transport=use.transport[first[i]] or "",
@@ -81,6 +107,63 @@ def judge_links(
         )
         for i in order.tolist()
     ]
+    return JudgedLinks(found, _paces(use, then, known))
+
+
+def _paces(use: LinkUse, then: F64, known: Mask) -> LinkPaces:
+    """Sum up uses of links by type, group and way. ``then``: what each takes as fast as its peers, ns, where known."""
+    way = alike(use.type.codes, use.group.codes, use.source, use.target)
+    size = int(way.max()) + 1
+    first = first_rows(way, size)
+    return LinkPaces(
+        type=use.type.take(first),
+        group=use.group.take(first),
+        source=use.source[first],
+        target=use.target[first],
+        now=sums_of(way, use.ns, size),
+        then=np.bincount(way, weights=then).astype(np.float64),
+        judged=np.bincount(way, weights=known) > 0,
+    )
+
+
+def _lost(ranks: Sequence[RankSummary], use: LinkUse, row: I64, then: F64) -> I64:
+    """Return for how long each link (``row`` of each use) held its operations up, ns.
+
+    Both ways of a collective are used at once, so the worse one counts; sends and receives follow one another. What
+    is exchanged in one batch may be either: there the operations are counted.
+    """
+    way = alike(row, use.source < use.target)
+    size = int(way.max()) + 1
+    first = first_rows(way, size)
+    beyond = np.maximum(np.bincount(way, weights=use.ns - then, minlength=size), 0.0)
+    links = int(row.max()) + 1
+    both, worse = np.bincount(row[first], weights=beyond, minlength=links), np.zeros(links)
+    np.maximum.at(worse, row[first], beyond)
+    of_link = first_rows(row, links)
+    apart = use.type.take(of_link).flag([name in _PAIRWISE for name in use.type.names])
+    lost = np.where(apart, both, worse)
+    by_rank = {rank.rank: rank for rank in ranks}
+    batched = use.type.take(of_link).flag([name == "batchSendRecv" for name in use.type.names])
+    for i in np.flatnonzero(batched & (both > worse)).tolist():
+        ends = int(use.source[of_link[i]]), int(use.target[of_link[i]])
+        lost[i] = max(both[i] * _once(by_rank, ends), worse[i])
+    return lost.astype(np.int64)
+
+
+def _once(ranks: Mapping[int, RankSummary], ends: tuple[int, int]) -> float:
+    """Return which part of what two ranks report of their exchanges is left if each exchange counts once.
+
+    One in which both receive is reported by both.
+    """
+    exchanges = reports = 0
+    for own, peer in (ends, ends[::-1]):
+        if own in ranks:
+            done = ranks[own].operations
+            mine = done.type.flag([name == "batchSendRecv" for name in done.type.names]) & (done.peer == peer)
+            moved = ranks[own].bandwidth
+            reported = np.bincount(moved.op[moved.bytes > 0], minlength=len(done)) > 0
+            exchanges, reports = max(exchanges, int(mine.sum())), reports + int((mine & reported).sum())
+    return exchanges / reports if 0 < exchanges < reports else 1.0
 
 
 def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
@@ -94,7 +177,7 @@ def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
     for rank in ranks:
         use = rank.links if len(rank.links) else _between_two(rank)
         real = (use.bytes > 0) & (use.ns > 0) & (use.source >= 0) & (use.target >= 0) & (use.source != use.target)
-        parts.append(_take(use, np.flatnonzero(real & analysed(use.step, rank))))
+        parts.append(use.filter(real & analysed(use.step, rank)))
     reporter = np.repeat(np.array([r.rank for r in ranks], np.int64), [len(part) for part in parts])
     if not len(reporter):
         return LinkUse.empty()
@@ -106,7 +189,7 @@ def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
     transfer = alike(use.type.codes, use.group.codes, use.transport.codes, use.source, use.target)
     own = use.source == reporter
     kept = np.flatnonzero(own | (np.bincount(transfer, weights=own) == 0)[transfer])
-    use, reporter = _take(use, kept), reporter[kept]
+    use, reporter = use.take(kept), reporter[kept]
     total = ~use.name.known()
     link = alike(reporter, use.step, use.type.codes, use.group.codes, use.transport.codes, use.source, use.target)
     first = np.zeros(len(use), np.bool_)
@@ -114,7 +197,7 @@ def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
     single = ~total & first
     whole = np.bincount(link, weights=use.bytes * total)
     by_parts = np.bincount(link, weights=use.bytes * single, minlength=len(whole)) >= (1 - _ROUNDING) * whole
-    return _take(use, np.flatnonzero(np.where(by_parts[link], single, total)))
+    return use.filter(np.where(by_parts[link], single, total))
 
 
 def _between_two(summary: RankSummary) -> LinkUse:
@@ -165,54 +248,51 @@ def class_text(power: int) -> str | None:
     return f"{2**small}–{2 ** (small + 1)} {name}"
 
 
-def _take(use: LinkUse, index: I64) -> LinkUse:
-    columns: dict[str, Any] = {}
-    for name in use.__struct_fields__:
-        column = getattr(use, name)
-        columns[name] = column.take(index) if isinstance(column, Labels) else column[index]
-    return LinkUse(**columns)
-
-
 # -- Links that are slower than their peers, by pair of ranks.
 
 
+#: By type and group of operations, None where files do not name it: how long a link holds them up, and would as fast as
+#: its peers (ns of all steps).
+HoldsUp = dict[tuple[str, str | None], tuple[float, float]]
+
+
 class SlowLink(Struct, frozen=True):
-    """A pair of ranks whose link is slower than its peers: by type, the part of its time that they would take."""
+    """A pair of ranks whose link is slower than its peers, and how long it holds operations up."""
 
     ranks: tuple[int, int]
-    factors: dict[str, float]
+    holds_up: HoldsUp
     lost_ns: int
 
 
-def slow_links(links: Sequence[Link], groups: Sequence[frozenset[int]]) -> list[SlowLink]:
-    """Sum up slow links by pair of ranks, the costliest first. ``groups``: the ranks of each process group."""
+def slow_links(judged: JudgedLinks) -> list[SlowLink]:
+    """Sum up slow links by pair of ranks, the costliest first."""
     pairs: dict[tuple[int, int], int] = defaultdict(int)
-    for link in links:
+    for link in judged.links:
         if link.slow:
             pairs[link.ranks] += link.lost_ns
-    found = [SlowLink(ranks, peer_factors(links, ranks, groups), lost) for ranks, lost in pairs.items()]
+    found = [SlowLink(ranks, held_by(judged.paces, ranks), lost) for ranks, lost in pairs.items()]
     return sorted(found, key=lambda link: -link.lost_ns)
 
 
-def peer_factors(links: Sequence[Link], ranks: tuple[int, int], groups: Sequence[frozenset[int]]) -> dict[str, float]:
-    """Return by type which part of its time a pair's operations would take with the link at the pace of its peers.
+def held_by(paces: LinkPaces, ranks: tuple[int, int]) -> HoldsUp:
+    """Return how long the link of a pair holds operations up, now and at the pace of its peers.
 
-    A collective is as slow as its slowest link: the others of its group bound what is gained. Empty without peers.
+    A collective is as slow as its slowest link: what the others of its own group take in it bounds what is gained.
+    Empty where the link has no peers.
     """
-    pair = frozenset(ranks)
-    around = frozenset[int]().union(*(g for g in groups if pair <= g))
-    factors = {}
-    for kind in {k.kind for k in links if frozenset(k.ranks) == pair and k.peers_gb_per_s}:
-        own = [k for k in links if k.kind == kind and frozenset(k.ranks) == pair and k.peers_gb_per_s]
-        now = max(sum(k.time_ns for k in own), 1)
-        then = sum(k.bytes / k.peers_gb_per_s for k in own if k.peers_gb_per_s)
-        others: dict[tuple[int, int], int] = defaultdict(int)
-        for link in links:
-            if link.kind == kind and frozenset(link.ranks) != pair and frozenset(link.ranks) <= around:
-                others[link.ranks] += link.time_ns
-        slowest = max(others.values(), default=0) if kind not in _PAIRWISE else 0
-        factors[kind] = min(max(then, slowest) / now, 1.0)
-    return factors
+    pair = np.isin(paces.source, ranks) & np.isin(paces.target, ranks)
+    kind = alike(paces.type.codes, paces.group.codes)
+    found: HoldsUp = {}
+    for k in distinct(kind[pair & paces.judged]).tolist():
+        own, others = np.flatnonzero((kind == k) & pair), (kind == k) & ~pair
+        name, group = paces.type[own[0]] or "", paces.group[own[0]]
+        if name in _PAIRWISE:
+            now, then = float(paces.now[own].sum()), float(paces.then[own].sum())
+        else:
+            now = float(paces.now[own].max())
+            then = max(float(paces.then[own].max()), float(paces.now[others].max(initial=0)))
+        found[name, group] = now, min(then, now)
+    return found
 
 
 # -- What transfers lose by how they are cut, and by what goes wrong on their way: raw material of findings.

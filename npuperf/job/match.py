@@ -75,11 +75,6 @@ class Matched(Struct, frozen=True):
         return len(self.starts)
 
     @property
-    def rank_sets(self) -> list[frozenset[int]]:
-        """The ranks of each group."""
-        return [frozenset(g.ranks) for g in self.groups]
-
-    @property
     def stay(self) -> I64:
         """How long each rank was in each operation, ns."""
         return self.end - self.start

@@ -366,12 +366,19 @@ def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) 
     """Return the links that cost the job something: each is tried with the pace of its peers."""
     tried = [((job.places[link.ranks[0]], job.places[link.ranks[1]]), link)
              for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]  # fmt: skip
-    gains = _gains(job, lambda one: faster_link(job, one[0], one[1].factors), tried)
-    return [
-        RootCause("link", ends, "communication", 0.0, bounds.gain(saved, job), excess=float(link.lost_ns))
-        for (ends, link), saved in zip(tried, gains, strict=True)
-        if saved >= bounds.least * job.measured
-    ]
+
+    def mended(one: tuple[tuple[int, int], SlowLink]) -> JobChange:
+        return faster_link(job, one[0], one[1].holds_up)
+
+    causes = []
+    for one, saved in zip(tried, _gains(job, mended, tried), strict=True):
+        if saved >= bounds.least * job.measured:
+            # By so much less are both ends in the operations that the link is part of, each counted once.
+            transfer = mended(one).transfer
+            spared = job.transfer - (job.transfer if transfer is None else transfer)
+            excess = float(np.bincount(job.matched.rank, weights=spared, minlength=job.ranks)[[*one[0]]].max())
+            causes.append(RootCause("link", one[0], "communication", 0.0, bounds.gain(saved, job), excess=excess))
+    return causes
 
 
 def _told(group: JobGroup) -> bool:

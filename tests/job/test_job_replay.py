@@ -19,9 +19,10 @@ from npuperf.job.clocks import align
 from npuperf.job.job_replay import JobChange, JobProgram, build, level_ranks, run, scaled
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import Answer, answers, check, predict
+from npuperf.job.links import LinkPaces
 from npuperf.job.match import find_waits, match
 from npuperf.model.communication import ProcessGroup
-from npuperf.model.job_result import Link
+from npuperf.model.labels import Labels
 
 Programs = dict[int, list[Item]]
 
@@ -198,9 +199,10 @@ def test_operations_that_wait_for_each_other_in_a_circle_are_told() -> None:
 
 #: Four ranks of one group do this, then a collective of 10 µs, five times over; before it all come together.
 DATA = (Work(60, 20), Work(60, 20), Work(100, 20), Work(60, 20))
-LINK = Link(
-    ranks=(0, 1), transport="HCCS", kind="allReduce", size_class="32–64 MiB", count=5, bytes=1_000_000, time_ns=100_000,
-    gb_per_s=10.0, peers_gb_per_s=20.0, reference_gb_per_s=18.0, slow=True, lost_ns=50_000,
+#: Both ways of the link take twice as long as their peers do.
+LINK = LinkPaces(
+    type=Labels.of(["allReduce"] * 2), group=Labels.of(["dp"] * 2), source=np.array([0, 1]), target=np.array([1, 0]),
+    now=np.array([100_000] * 2), then=np.array([50_000.0] * 2), judged=np.array([True] * 2),
 )  # fmt: skip
 
 
@@ -228,8 +230,8 @@ def pipeline(first: int, second: int) -> JobStudy:
     return found
 
 
-def saved(study: JobStudy, expression: str, links: tuple[Link, ...] = ()) -> float:
-    answer = predict(study, links, expression)
+def saved(study: JobStudy, expression: str) -> float:
+    answer = predict(study, expression)
     assert answer.reason is None
     return answer.saved / US
 
@@ -270,17 +272,17 @@ def test_a_stage_is_as_long_as_its_ranks(expression: str, us: float) -> None:
 
 def test_a_link_like_its_peers() -> None:
     """Twice as fast as now, so all operations of ranks 0 and 1 take 5 µs instead of 10; 6 of them."""
-    assert saved(job(*DATA), "link:0-1=peers", (LINK,)) == pytest.approx(30)
+    assert saved(replace(job(*DATA), paces=LINK), "link:0-1=peers") == pytest.approx(30)
 
 
 def test_a_host_that_may_be_ahead_gains_between_two_bounds() -> None:
     """Half of the waiting for it goes at least, all of it at most: 50 to 100 µs."""
-    answer = predict(job(*DATA), (), "rank:2:host*0.5")
+    answer = predict(job(*DATA), "rank:2:host*0.5")
     assert (answer.least / US, answer.most / US) == (pytest.approx(50), pytest.approx(100))
 
 
 def test_a_slower_host_is_no_gain_within_any_bound() -> None:
-    answer = predict(job(*DATA), (), "host*2")
+    answer = predict(job(*DATA), "host*2")
     assert answer.saved / US == answer.least / US == answer.most / US == pytest.approx(-100)
 
 
@@ -296,7 +298,7 @@ def test_a_slower_host_is_no_gain_within_any_bound() -> None:
     ],
 )
 def test_what_is_not_there_is_said(expression: str, reason: str) -> None:
-    answer = predict(job(*DATA), (), expression)
+    answer = predict(job(*DATA), expression)
     assert reason in str(answer.reason) and answer.saved == 0
 
 
@@ -304,16 +306,16 @@ def test_a_rank_alone_in_its_stage_has_no_peers() -> None:
     groups = [group([0, 1], "pp", "pp")]
     study = study_job(told({0: ["pp/0"], 1: [Work(9), "pp/0"]}, {"pp/0": 5}, groups), load_thresholds())
     assert study is not None
-    assert "no peers" in str(predict(study, (), "rank:1=median").reason)
+    assert "no peers" in str(predict(study, "rank:1=median").reason)
 
 
 @pytest.mark.parametrize("expression", ["host*0.5", "rank:2:host*0.5"])
 def test_host_time_that_is_not_recorded_cannot_change(expression: str) -> None:
-    assert "launches are not recorded" in str(predict(job(*DATA, host_known=False), (), expression).reason)
+    assert "launches are not recorded" in str(predict(job(*DATA, host_known=False), expression).reason)
 
 
 def test_a_replay_that_misses_the_job_gives_no_figures() -> None:
-    answer = predict(replace(job(*DATA), usable=False), (), "compute*0.5")
+    answer = predict(replace(job(*DATA), usable=False), "compute*0.5")
     assert answer == Answer(reason=answer.reason)
     assert "gives no figures" in str(answer.reason)
 

@@ -11,7 +11,7 @@ from ranks import MS, bandwidth, group, link_use, operations, summary
 from npuperf.advise import load_thresholds
 from npuperf.device.operators import BesideCommunication, Slowed
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.links import PacketCost, class_text, judge_links, packet_costs, size_class
+from npuperf.job.links import PacketCost, class_text, judge_links, packet_costs, size_class, slow_links
 from npuperf.model.groups import alike, medians, medians_of_others
 from npuperf.model.job_result import Link
 
@@ -21,7 +21,7 @@ MB = 1_000_000
 
 
 def judged(*ranks: RankSummary, steps: int = 1) -> list[Link]:
-    return judge_links(ranks, STEP, steps, load_thresholds())
+    return judge_links(ranks, STEP, steps, load_thresholds()).links
 
 
 def row(source: int, target: int, moved: int = 20 * MB, ns: int = MS, **more: Any) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def test_what_only_the_other_end_tells_counts() -> None:
 
 
 def test_a_slow_link_is_named_with_what_it_lost() -> None:
-    """Three pairs at 20 GB/s; 40 MB of pair 6-7 take 20 ms instead of 2: 18 ms of a step of 100 are lost."""
+    """Three pairs at 20 GB/s; 20 MB of pair 6-7 take 10 ms instead of 1, both ways at once: 9 ms of a step are lost."""
     slow, *others = judged(*pairs(MS, MS, MS, 10 * MS))
-    assert (slow.ranks, slow.slow, slow.peers_gb_per_s, slow.lost_ns) == ((6, 7), True, 20.0, 18 * MS)
+    assert (slow.ranks, slow.slow, slow.peers_gb_per_s, slow.lost_ns) == ((6, 7), True, 20.0, 9 * MS)
     assert (slow.gb_per_s, slow.reference_gb_per_s, slow.transport, slow.kind) == (2.0, 18.0, "HCCS", "allReduce")
     assert len(others) == 3 and not any(link.slow or link.lost_ns for link in others)
 
@@ -67,7 +67,7 @@ def test_a_slow_link_is_named_with_what_it_lost() -> None:
     [
         (MS, MS, 10 * MS),  # two peers tell nothing
         (10 * MS, 10 * MS, 10 * MS, 12 * MS),  # 0.83 of its peers
-        (MS // 10, MS // 10, MS // 10, MS // 2),  # 0.2 of its peers, but 0.8 ms of 100
+        (MS // 10, MS // 10, MS // 10, 9 * MS // 10),  # a ninth of its peers, but 0.8 ms of 100
     ],
 )
 def test_no_link_is_slow(ns: tuple[int, ...]) -> None:
@@ -76,7 +76,7 @@ def test_no_link_is_slow(ns: tuple[int, ...]) -> None:
 
 def test_the_loss_is_held_against_all_steps() -> None:
     """1.8 ms are lost: more than 1 % of one step of 100 ms, less than that of two."""
-    ranks = pairs(MS // 10, MS // 10, MS // 10, MS)
+    ranks = pairs(MS // 10, MS // 10, MS // 10, 19 * MS // 10)
     assert judged(*ranks)[0].slow
     assert not judged(*ranks, steps=2)[0].slow
 
@@ -84,9 +84,46 @@ def test_the_loss_is_held_against_all_steps() -> None:
 def test_slow_links_come_first_then_the_busiest() -> None:
     ranks = pairs(*(int(ms * MS) for ms in (2.0, 2.1, 1.9, 2.2, 30, 40)))
     assert [link.ranks[0] for link in judged(*ranks)] == [10, 8, 6, 2, 0, 4]
-    shown = judge_links(ranks, STEP, 1, load_thresholds(), most=3)
+    shown = judge_links(ranks, STEP, 1, load_thresholds(), most=3).links
     assert [link.ranks[0] for link in shown] == [10, 8, 6]
-    assert len(judge_links(ranks, STEP, 1, load_thresholds(), most=1)) == 2
+    assert len(judge_links(ranks, STEP, 1, load_thresholds(), most=1).links) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "apart", "lost"), [("send", True, 18), ("batchSendRecv", True, 18), ("batchSendRecv", False, 9)]
+)
+def test_ways_that_follow_one_another_add_up(kind: str, apart: bool, lost: int) -> None:
+    """Pair 6-7 takes 10 ms instead of 1 each way: in two exchanges, or in one in which both receive."""
+    slow = [
+        summary(
+            rank,
+            links=link_use([row(rank, rank ^ 1, ns=10 * MS, type=kind)]),
+            operations=operations([{"type": "batchSendRecv", "peer": rank ^ 1}] * (2 if apart else 1)),
+            bandwidth=bandwidth([(rank % 2 if apart else 0, "HCCS", 20 * MB, 1, 10 * MS)]),
+        )
+        for rank in (6, 7)
+    ]
+    (found,) = [link for link in judged(*pairs(MS, MS, MS, type=kind), *slow) if link.slow]
+    assert (found.ranks, found.lost_ns) == ((6, 7), lost * MS)
+
+
+def test_only_links_of_its_own_group_bound_what_a_link_gains() -> None:
+    """Twelve ranks in four groups of three; in group 0 the link 0-1 takes 10 ms instead of 1, 1-2 has more to carry and
+    takes 3 ms. The group of all has the same operations: there 0-1 is as slow, but others take 30 ms whatever it does.
+    """
+    carried = {(0, 1): (20 * MB, 10 * MS), (1, 2): (60 * MB, 3 * MS)}
+    inside = [(a, b) for g in (0, 3, 6, 9) for a in range(g, g + 3) for b in range(g, g + 3) if a != b]
+    of_three = [
+        row(a, b, *carried.get((min(a, b), max(a, b)), (20 * MB, MS)), type="allReduce", group=str(a // 3))
+        for a, b in inside
+    ]
+    of_all = [row(a, (a + 3) % 12, 600 * MB, 30 * MS, type="allReduce", group="all") for a in range(12)]
+    of_all += [row(0, 1, type="allReduce", group="all", ns=10 * MS)]
+    ranks = [summary(r, links=link_use([w for w in of_three + of_all if w["source"] == r])) for r in range(12)]
+    (found,) = slow_links(judge_links(ranks, STEP, 1, load_thresholds()))
+    assert found.ranks == (0, 1)
+    held = {("allReduce", "0"): (10 * MS, 3 * MS), ("allReduce", "all"): (10 * MS, 10 * MS)}
+    assert found.holds_up == held
 
 
 def test_the_vendors_reference_never_decides() -> None:
