@@ -1,7 +1,8 @@
 """What the cluster tool of msprof-analyze wrote of all ranks of a job: their steps, communication and groups.
 
-It puts together what the ranks' own folders have: cluster_step_trace_time.csv, cluster_communication.json and
-communication_group.json, or the same in cluster_analysis.db (cluster_communication_analyzer.db in older releases).
+It puts together what the ranks' own folders have: cluster_step_trace_time.csv, cluster_communication.json,
+cluster_communication_matrix.json and communication_group.json, or the same in cluster_analysis.db
+(cluster_communication_analyzer.db in older releases).
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.model.chip import Cores
-from npuperf.model.communication import Communication, Operations
+from npuperf.model.communication import Communication, LinkUse, Operations
 from npuperf.model.device import DeviceProfile, SecondSources
 from npuperf.model.tasks import Tasks
-from npuperf.readers.comm_files import read_cluster_communication
+from npuperf.readers.comm_files import read_cluster_communication, read_cluster_matrix, typed_links
 from npuperf.readers.comm_groups import read_groups
 from npuperf.readers.comm_source import join
 from npuperf.readers.context import ClusterSteps, read_cluster_steps
@@ -34,7 +37,7 @@ def _noting(failures: list[InputError]) -> Iterator[None]:
 
 def read_cluster(source: Source, log: ReadLog) -> tuple[DeviceProfile, ...]:
     """Return a profile without kernels per rank. Raises InputError where no file has any rank."""
-    steps, communication = ClusterSteps(), dict[int, Communication]()
+    steps, communication, links = ClusterSteps(), dict[int, Communication](), dict[int, LinkUse]()
     failures: list[InputError] = []
     with _noting(failures):
         if source.steps is not None:
@@ -45,11 +48,15 @@ def read_cluster(source: Source, log: ReadLog) -> tuple[DeviceProfile, ...]:
             communication = read_cluster_communication(source.communication, log)
             log.use(source.communication)
     with _noting(failures):
-        if source.db is not None and not (steps.ranks and communication):
+        if source.matrix is not None:
+            links = read_cluster_matrix(source.matrix, log)
+            log.use(source.matrix)
+    with _noting(failures):
+        if source.db is not None and not (steps.ranks and communication and links):
             from npuperf.readers.db import read_cluster_db
 
-            told, sums = read_cluster_db(source.db, log)
-            steps, communication = steps if steps.ranks else told, communication or sums
+            told, sums, used = read_cluster_db(source.db, log)
+            steps, communication, links = steps if steps.ranks else told, communication or sums, links or used
             log.use(source.db)
     if not steps.ranks:
         none = say("{path}: nothing could be read", path=str(source.root))
@@ -62,13 +69,15 @@ def read_cluster(source: Source, log: ReadLog) -> tuple[DeviceProfile, ...]:
     for failure in failures:
         log.warn(say("{failure}; the other files were used", failure=failure.what))
     book = read_groups(source.groups, log)
-    if source.matrix is not None:
-        log.missing.append(say("{what}: {consequence}", what=say("{path} is not read", path=source.matrix.name),
-                               consequence=say("links are unknown (they are in the ranks' own folders)")))  # fmt: skip
+    if links and not communication:
+        log.missing.append(say("{what}: {consequence}", what=say("cluster_communication_matrix.json is not used"),
+                               consequence=say("links are told with cluster_communication.json")))  # fmt: skip
     tasks = Tasks.empty()
-    joined = {
-        rank: join(tasks, [part], Operations.empty(), book, rank, alone=True)[0] for rank, part in communication.items()
-    }
+    joined = {}
+    for rank in communication.keys() | links.keys():
+        parts = [communication[rank]] if rank in communication else []
+        own = join(tasks, parts, Operations.empty(), book, rank, alone=True)[0]
+        joined[rank] = replace(own, links=typed_links(links.get(rank, own.links), own.operations))
     return tuple(
         DeviceProfile(
             source=str(source.root),
@@ -76,10 +85,10 @@ def read_cluster(source: Source, log: ReadLog) -> tuple[DeviceProfile, ...]:
             device=0,
             cores=Cores(),
             tasks=tasks,
-            vendor_steps=tuple(own),
+            vendor_steps=tuple(split),
             communication=joined.get(rank, Communication()),
             stage=steps.stages.get(rank),
             second=SecondSources(steps=(source.steps or source.db or source.root).name),
         )
-        for rank, own in sorted(steps.ranks.items())
+        for rank, split in sorted(steps.ranks.items())
     )

@@ -14,10 +14,10 @@ from npuperf.base.units import NS_PER_MS, NS_PER_US
 from npuperf.model.communication import Bandwidth, Communication, LinkUse, VendorTimes
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.readers.comm_files import BYTES_PER_MB, TOTAL, link_use, matrix_row, step_number
+from npuperf.readers.comm_files import BYTES_PER_MB, TOTAL, LinkRow, link_use, links_by_rank, matrix_row, step_number
 from npuperf.readers.comm_groups import GroupBook, book_of, group_hash, operations
 from npuperf.readers.join import match, pick
-from npuperf.readers.sqlite import Database
+from npuperf.readers.sqlite import Database, integer
 
 #: What links are called in the exporter's sums. HCCS_SW counts as HCCS there.
 _TRANSPORTS: Final = {"HCCS_SW": "HCCS", "ROCE": "RDMA", "STANDARD_ROCE": "RDMA"}
@@ -226,15 +226,26 @@ _PARTS: Final = ("transit_time", "wait_time", "synchronization_time", "idle_time
 def read_sums(db: Database) -> Communication:
     """Read the exporter's sums from analysis.db: the tables CommAnalyzerTime, …Bandwidth and …Matrix."""
     found = [*_sums_by_rank(db, "CommAnalyzerTime", "CommAnalyzerBandwidth").values(), Communication()][0]
-    return Communication(found.operations, bandwidth=found.bandwidth, vendor=found.vendor, links=_matrix(db))
+    return Communication(
+        found.operations,
+        bandwidth=found.bandwidth,
+        vendor=found.vendor,
+        links=link_use(_link_rows(db, "CommAnalyzerMatrix")),
+    )
 
 
 def read_cluster_sums(db: Database) -> dict[int, Communication]:
-    """Read the same of every rank, as the cluster tool of msprof-analyze puts it together; its links are of all."""
+    """Read the same of every rank, as the cluster tool of msprof-analyze puts it together, but for the links."""
     names = (("ClusterCommunicationTime", "ClusterCommunicationBandwidth"),
              ("ClusterCommAnalyzerTime", "ClusterCommAnalyzerBandwidth"))  # fmt: skip
     found = (_sums_by_rank(db, *tables) for tables in names if db.has(tables[0]))
     return next(({rank: part for rank, part in ranks.items() if rank is not None} for ranks in found), {})
+
+
+def read_cluster_links(db: Database) -> dict[int, LinkUse]:
+    """Read what the cluster tool put together of links, by the rank that sends; ranks are those of the whole run."""
+    tables = ("ClusterCommunicationMatrix", "ClusterCommAnalyzerMatrix")
+    return links_by_rank(_link_rows(db, next((table for table in tables if db.has(table)), "")))
 
 
 def _sums_by_rank(db: Database, table: str, packets: str) -> dict[int | None, Communication]:
@@ -310,12 +321,15 @@ def _packets(db: Database, table: str, every: list[tuple[Any, ...]], places: dic
     )
 
 
-def _matrix(db: Database) -> LinkUse:
+def _link_rows(db: Database, table: str) -> list[LinkRow]:
     columns = ("hccl_op_name", "group_name", "step", "src_rank", "dst_rank", "transport_type", "transit_size",
                "transit_time", "op_name")  # fmt: skip
     found = []
     lost = 0
-    for name, group, step, source, target, transport, size, ns, op in _rows(db, "CommAnalyzerMatrix", columns):
+    for name, group, step, source, target, transport, size, ns, op in _rows(db, table, columns):
+        if name == TOTAL:
+            continue
+        source, target = (integer(end) if isinstance(end, float) else end for end in (source, target))
         key = f"{name}@{group}" if group and "@" not in str(name) else str(name)
         for row in matrix_row(key, str(step), (source, target), transport, (size, ns), op):
             if row is None:
@@ -324,7 +338,7 @@ def _matrix(db: Database) -> LinkUse:
                 found.append(row)
     if lost:
         db.log.lose(db.path, lost, say("links without usable numbers"))
-    return link_use(found)
+    return found
 
 
 def _text(value: object) -> str | None:

@@ -328,7 +328,7 @@ class _Listed(msgspec.Struct, gc=False):
 
 
 #: step, type, group, transport, source, target, bytes, ns, count, name
-_Row = tuple[int, str, str | None, str, int, int, int, int, int, str | None]
+LinkRow = tuple[int, str, str | None, str, int, int, int, int, int, str | None]
 _LINKS: Final = msgspec.json.Decoder(dict[str, _Link])
 _LIST: Final = msgspec.json.Decoder(list[_Listed])
 
@@ -361,12 +361,47 @@ def read_matrix(path: Path, log: ReadLog) -> LinkUse:
         log.warn(say_n("{path}: damaged or cut short ({why}); the uses of {n} link were kept, the others are lost",
                        "{path}: damaged or cut short ({why}); the uses of {n} links were kept, the others are lost",
                        len(rows) - rows.count(None), path=str(path), why=str(error)))  # fmt: skip
+    return link_use(_usable(path, rows, log))
+
+
+def read_cluster_matrix(path: Path, log: ReadLog) -> dict[int, LinkUse]:
+    """Read cluster_communication_matrix.json: the links by the rank that sends, with the ranks of the whole run.
+
+    The cluster tool of msprof-analyze files communication_matrix.json by ranks of a group → step → type and group →
+    link, counts ranks anew, and adds the sum of each group. Raises InputError when the file cannot be opened, or is no
+    such file.
+    """
+    data = read_input(path).removeprefix(b"\xef\xbb\xbf")
+    try:
+        rows = [
+            row
+            for steps in _OBJECT.decode(data).values()
+            for step, keys in _OBJECT.decode(steps).items()
+            for key, links in _OBJECT.decode(keys).items()
+            if key.partition("@")[0] != TOTAL
+            for row in _of_key(step, key, links)
+        ]
+    except DAMAGED as error:
+        raise InputError(say("{path}: damaged or cut short ({why})", path=str(path), why=str(error))) from error
+    return links_by_rank(_usable(path, rows, log))
+
+
+def _usable(path: Path, rows: list[LinkRow | None], log: ReadLog) -> list[LinkRow]:
+    """Return the rows that are usable, and tell how many are not."""
     if None in rows:
         log.lose(path, rows.count(None), say("links without usable numbers"))
-    return link_use([row for row in rows if row is not None])
+    return [row for row in rows if row is not None]
 
 
-def link_use(rows: list[_Row]) -> LinkUse:
+def links_by_rank(rows: list[LinkRow]) -> dict[int, LinkUse]:
+    """Return the rows of each rank that sends, as a table."""
+    found: dict[int, list[LinkRow]] = {}
+    for row in rows:
+        found.setdefault(row[4], []).append(row)
+    return {rank: link_use(own) for rank, own in found.items()}
+
+
+def link_use(rows: list[LinkRow]) -> LinkUse:
     """Return rows as a table, each once: the same operation may be the best and the worst."""
     rows = list(dict.fromkeys(rows))
     if not rows:
@@ -386,7 +421,7 @@ def link_use(rows: list[_Row]) -> LinkUse:
     )
 
 
-def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
+def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[LinkRow | None]:
     try:
         found = _LINKS.decode(links)
     except DAMAGED:
@@ -400,7 +435,7 @@ def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[_Row | None]:
 
 def matrix_row(
     key: str, step: str, ends: tuple[object, object], transport: object, amounts: tuple[object, object], op: object
-) -> Iterator[_Row | None]:
+) -> Iterator[LinkRow | None]:
     """Yield the row of one link, None if it is unusable; nothing for what stays on the chip."""
     found = _LINK_KEY.fullmatch(key)
     source, target = (int(text) if re.fullmatch(r"\d{1,9}", text := str(end)) else -1 for end in ends)
@@ -440,11 +475,8 @@ def least_ranks(links: LinkUse, group: str) -> int:
     return int(max(links.source[mine].max(), links.target[mine].max())) + 1 if mine.any() else 0
 
 
-def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:
-    """Return links with the ranks of the whole run, -1 where the group's are unknown, and the types of operations.
-
-    The exporter files reduceScatter as reduce and alltoallv as alltoall.
-    """
+def world_links(links: LinkUse, book: GroupBook) -> LinkUse:
+    """Return links with the ranks of the whole run, -1 where the group's are unknown."""
     world = []
     for rank in (links.source, links.target):
         world.append(np.full(len(rank), -1, np.int64))
@@ -452,6 +484,11 @@ def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:
             ranks = np.array(book.ranks(id_), np.int64)
             mine = np.flatnonzero((links.group.codes == code) & (rank >= 0) & (rank < len(ranks)))
             world[-1][mine] = ranks[rank[mine]]
+    return replace(links, source=world[0], target=world[1])
+
+
+def typed_links(links: LinkUse, ops: Operations) -> LinkUse:
+    """Return links with the types of operations: the exporter files reduceScatter as reduce, alltoallv as alltoall."""
 
     def groups_with(type_: str) -> set[str]:
         mine = ops.type.flag([t == type_ for t in ops.type.names])
@@ -464,4 +501,4 @@ def world_links(links: LinkUse, book: GroupBook, ops: Operations) -> LinkUse:
         by_group = links.group.flag([g in there for g in links.group.names])
         by_name = links.name.flag([f"_{meant}_" in n for n in links.name.names])
         codes[(codes == labels.index(filed)) & (by_group | by_name)] = labels.index(meant)
-    return replace(links, source=world[0], target=world[1], type=Labels(codes, tuple(labels)).compact())
+    return replace(links, type=Labels(codes, tuple(labels)).compact())

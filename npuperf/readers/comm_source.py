@@ -20,7 +20,7 @@ from npuperf.model.groups import alike, distinct, first_rows
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
-from npuperf.readers.comm_files import least_ranks, read_communication_json, read_matrix, world_links
+from npuperf.readers.comm_files import least_ranks, read_communication_json, read_matrix, typed_links, world_links
 from npuperf.readers.comm_groups import GroupBook, by_digits, digits_of, operations, read_groups
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pick, shared_codes
@@ -77,7 +77,7 @@ def join(
     seen = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
     groups = book.of_rank(rank, seen)
     groups = tuple(replace(g, least=least_ranks(links, g.id)) if not g.ranks else g for g in groups)
-    links = world_links(links, book, ops)
+    links = typed_links(world_links(links, book), ops)
     # The other end of point-to-point operations: of a group of two the other one, else that of its links.
     other = np.full(len(ops.group.names) + 1, -1, np.int64)
     for code, id_ in enumerate(ops.group.names):

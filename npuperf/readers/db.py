@@ -18,7 +18,7 @@ from npuperf.base.errors import InputError
 from npuperf.base.messages import say, say_n
 from npuperf.base.units import NS_PER_US
 from npuperf.model.columns import pmu_name
-from npuperf.model.communication import Communication
+from npuperf.model.communication import Communication, LinkUse
 from npuperf.model.device import HostSteps, VendorStep
 from npuperf.model.groups import by_code, distinct, numbered, rows_of_each
 from npuperf.model.host import HostOps, Spans
@@ -28,6 +28,7 @@ from npuperf.readers.comm_db import (
     DbCommunication,
     amount,
     notes,
+    read_cluster_links,
     read_cluster_sums,
     read_communication_db,
     read_sums,
@@ -215,8 +216,8 @@ def read_analysis_db(
         return steps, read_sums(db) if communication else Communication()
 
 
-def read_cluster_db(path: Path, log: ReadLog) -> tuple[ClusterSteps, dict[int, Communication]]:
-    """Read what the cluster tool of msprof-analyze puts together of all ranks: steps and communication."""
+def read_cluster_db(path: Path, log: ReadLog) -> tuple[ClusterSteps, dict[int, Communication], dict[int, LinkUse]]:
+    """Read what the cluster tool of msprof-analyze puts together of all ranks: steps, communication and links."""
     with open_database(path, log) as db:
         rows = (
             (kind, index, integer(pipeline), step)
@@ -224,7 +225,7 @@ def read_cluster_db(path: Path, log: ReadLog) -> tuple[ClusterSteps, dict[int, C
         )
         found, lost = ClusterSteps.of(rows)
         db.lose(lost, say("steps of neither a rank with a number nor a stage"))
-        return found, read_cluster_sums(db)
+        return found, read_cluster_sums(db), read_cluster_links(db)
 
 
 def _split(db: Database, table: str, *more: str) -> list[tuple[list[Any], VendorStep]]:

@@ -58,6 +58,34 @@ def operations() -> dict[tuple[int, ...], dict[str, dict[str, dict[str, Any]]]]:
     return filed
 
 
+def matrix() -> dict[tuple[int, ...], dict[str, dict[str, dict[str, dict[str, Any]]]]]:
+    """Ranks of a group → step → type and group → link, by ranks of the whole run, and the sum of each group.
+
+    Whose rank inside of a group is whose of the run is told by what each of them moves to itself.
+    """
+    members: dict[str, dict[str, int]] = defaultdict(dict)
+    found: list[tuple[str, str, str, Any]] = []
+    for rank in range(4):
+        (path,) = (SAMPLE / f"rank_{rank}_ascend_pt").rglob("communication_matrix.json")
+        for step, sections in json.loads(path.read_text()).items():
+            for key, links in ((key, links) for keys in sections.values() for key, links in keys.items()):
+                for link, use in links.items():
+                    source, _, target = link.partition("-")
+                    if source == target:
+                        members[key.partition("@")[2]][source] = rank
+                    found.append((step, key, link, use))
+    filed: dict[tuple[int, ...], dict[str, dict[str, dict[str, dict[str, Any]]]]] = {}
+    for step, key, link, use in found:
+        group = key.partition("@")[2]
+        inside = members[group]
+        keys = filed.setdefault(tuple(sorted(inside.values())), {}).setdefault(step, {})
+        ends = "-".join(str(inside[end]) for end in link.split("-"))
+        keys.setdefault(key, {})[ends] = use
+        if "-total" in key:
+            keys.setdefault(f"Total Op Info@{group}", {})[ends] = use
+    return filed
+
+
 def step_rows(*, pp_index: bool = True, stages: bool = True) -> list[list[Any]]:
     """Rows of ranks, then of stages: of each part the most of its ranks, as the tool writes them."""
     rows: list[list[Any]] = []
@@ -89,7 +117,8 @@ def write_text(folder: Path, **how: bool) -> Path:
     filed = {str(ranks): {step: {**ops, "Total Op Info@1": {}} for step, ops in steps.items()}
              for ranks, steps in operations().items()}  # fmt: skip
     (folder / "cluster_communication.json").write_text(json.dumps(filed))
-    (folder / "cluster_communication_matrix.json").write_text("{}")
+    links = {str(ranks): steps for ranks, steps in matrix().items()}
+    (folder / "cluster_communication_matrix.json").write_text(json.dumps(links))
     told = [{"type": "collective", "rank_set": [*ranks], "group_name": group, "group_id": "", "pg_name": ""}
             for ranks, steps in operations().items() for group in
             sorted({name.partition("@")[2] for ops in steps.values() for name in ops})]  # fmt: skip
@@ -98,7 +127,7 @@ def write_text(folder: Path, **how: bool) -> Path:
     return folder
 
 
-def write_db(folder: Path, name: str, time_table: str, packets: str, elapse: str) -> Path:
+def write_db(folder: Path, name: str, time_table: str, packets: str, elapse: str, links: str) -> Path:
     """What it writes of databases; newer releases rename file, tables and a column."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = ("computing", "communication_not_overlapped", "overlapped", "communication", "free", "stage", "bubble",
@@ -111,6 +140,15 @@ def write_db(folder: Path, name: str, time_table: str, packets: str, elapse: str
                    "transit_time, wait_time, synchronization_time, idle_time)")  # fmt: skip
         db.execute(f"CREATE TABLE {packets} (step, rank_id, hccl_op_name, group_name, band_type, transit_size, "
                    "transit_time, bandwidth, large_packet_ratio, package_size, count, total_duration)")  # fmt: skip
+        db.execute(f"CREATE TABLE {links} (step, hccl_op_name, group_name, src_rank REAL, dst_rank REAL, transit_size, "
+                   "transit_time, bandwidth, transport_type, op_name)")  # fmt: skip
+        for steps in matrix().values():
+            for step, keys in steps.items():
+                for key, uses in keys.items():
+                    for link, use in uses.items():
+                        db.execute(f"INSERT INTO {links} VALUES ({','.join('?' * 10)})", (
+                            step, *key.split("@"), *map(float, link.split("-")), use["Transit Size(MB)"],
+                            use["Transit Time(ms)"], 0, use["Transport Type"], use.get("Op Name")))  # fmt: skip
         db.execute("CREATE TABLE CommunicationGroupMapping (type, rank_set, group_name, group_id, pg_name)")
         for ranks, steps in operations().items():
             groups = set()
@@ -170,24 +208,66 @@ def test_the_job_is_that_of_its_ranks(tmp_path: Path) -> None:
     )
     text = render(summed, "text", View(width=200))
     assert "one rank alone" not in text and "cannot tell transfer" not in text
-    (named,) = [str(m) for m in summed.input.missing if "matrix" in str(m)]
-    assert "cluster_communication_matrix.json is not read" in named
+    assert not [str(m) for m in summed.input.missing if "matrix" in str(m)]
+    assert summed.cluster.links == own.cluster.links and len(own.cluster.links) == 6
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        ("cluster_analysis.db", "ClusterCommunicationTime", "ClusterCommunicationBandwidth", "elapsed_time"),
-        ("cluster_communication_analyzer.db", "ClusterCommAnalyzerTime", "ClusterCommAnalyzerBandwidth", "elapse_time"),
+        (
+            "cluster_analysis.db",
+            "ClusterCommunicationTime",
+            "ClusterCommunicationBandwidth",
+            "elapsed_time",
+            "ClusterCommunicationMatrix",
+        ),
+        (
+            "cluster_communication_analyzer.db",
+            "ClusterCommAnalyzerTime",
+            "ClusterCommAnalyzerBandwidth",
+            "elapse_time",
+            "ClusterCommAnalyzerMatrix",
+        ),
     ],
     ids=["newer", "older"],
 )
-def test_databases_tell_what_text_tells(tmp_path: Path, names: tuple[str, str, str, str]) -> None:
+def test_databases_tell_what_text_tells(tmp_path: Path, names: tuple[str, str, str, str, str]) -> None:
     text = analyze_path(write_text(tmp_path / "text" / "cluster_analysis_output"))
     base = analyze_path(write_db(tmp_path / "db" / "cluster_analysis_output", *names))
     assert without_sources(document(base)) == without_sources(document(text))
     (file,) = [f for f in base.input.files if f.endswith(names[0])][:1]
     assert Path(file).exists()
+
+
+def test_links_of_a_rank_are_those_of_its_own_file(tmp_path: Path) -> None:
+    """Ranks are those of the run in the tool's matrix, and those of a group in the rank's own."""
+
+    def links(path: Path) -> list[set[tuple[Any, ...]]]:
+        uses = [profile.communication.links for profile in open_recording(path).profiles]
+        return [{(use.step[i], use.type[i], use.group[i], use.transport[i], use.source[i], use.target[i], use.bytes[i],
+                  use.ns[i], use.name[i]) for i in range(len(use))} for use in uses]  # fmt: skip
+
+    own = links(SAMPLE)
+    assert links(write_text(tmp_path / "cluster_analysis_output")) == own
+    assert {(source, target) for uses in own for *_, source, target, _, _, _ in uses} == {
+        (0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (2, 0), (1, 3), (3, 1)
+    }  # fmt: skip
+
+
+def test_a_matrix_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    """Cut short it costs the links and nothing else; without operations there is no job whose links they are."""
+    folder = write_text(tmp_path / "cluster_analysis_output")
+    file = folder / "cluster_communication_matrix.json"
+    whole = file.read_text()
+    file.write_text(whole[:5000])
+    cut = analyze_path(folder)
+    assert cut.cluster is not None and waits(cut).keys() == {0, 1, 2, 3}
+    assert ["cluster_communication_matrix.json: damaged" in str(w) for w in cut.input.warnings] == [True]
+    file.write_text(whole)
+    (folder / "cluster_communication.json").unlink()
+    (told,) = [str(m) for m in analyze_path(folder).input.missing if "matrix" in str(m)]
+    assert told == "cluster_communication_matrix.json is not used: links are told with cluster_communication.json"
 
 
 @pytest.mark.parametrize(("pp_index", "stages", "known"), [
