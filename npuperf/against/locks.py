@@ -15,7 +15,7 @@ A value is a number, several (each of them is right), a range ``FIRST..LAST``, o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import reduce
 from operator import add
@@ -61,6 +61,10 @@ _RANGE: Final = re.compile(r"(\d{1,20})\.\.(\d{1,20})")
 _PLAIN_KEY: Final = 1000
 _LINE_NUMBER: Final = re.compile(r"(?<=\S)(\(\d+\)|:\d+)(?=[:,\s]|\Z)")
 _WORD: Final = re.compile(r"\S+")
+#: What stands in a line before a comment, and the comment.
+_COMMENTED: Final = re.compile(r"""((?:"(?:[^"\\]|\\.)*"|'[^']*'|(?<=\S)\#|[^"'#])*)(\#.*)?""", re.DOTALL)
+_KEY: Final = re.compile(r"""\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^:"']*)""")
+_SPELLING: Final = re.compile(r"[\s\"']+")
 
 
 class LockedCount(Struct, frozen=True):
@@ -217,7 +221,7 @@ Counts = dict[CountKind, dict[str, Values]]
 
 def lock_text(result: Result) -> str:
     """Return the lock of a run. Raises InputError where nothing was counted, or too much for a file."""
-    return _text(result, None)
+    return _whole_text(result, _lines(result, None))
 
 
 def write_lock(result: Result, path: Path, *, force: bool = False, update: bool = False) -> None:
@@ -227,15 +231,46 @@ def write_lock(result: Result, path: Path, *, force: bool = False, update: bool 
     counted, and where it cannot be written.
     """
     check_target(path, force=force, update=update)
-    old = None
+    old, lines = None, list[str]()
     if update:
+        with open_input(path) as file:
+            lines = file.read(MOST_BYTES).decode("utf-8", "replace").splitlines()
         with suppress(InputError):  # marks of a merge, most likely
             old = read_lock(path)
-    write_atomically(path, _text(result, old))
+    found = _lines(result, old)
+    write_atomically(path, _whole_text(result, found if old is None else _commented(found, lines)))
 
 
-def _text(result: Result, old: Locked | None) -> str:
-    """Return the lock of a run, with what the old one says of counts that it accepts, and of kinds that this run lacks.
+def _commented(lines: Iterable[str], before: Iterable[str]) -> Iterator[str]:
+    """Yield lines with the comments that they had: above a key, and behind a line that says the same."""
+    above, behind, kept = dict[tuple[str, str], list[str]](), dict[tuple[str, str], str](), list[str]()
+    for line, kind, key, said, comment in _taken_apart(before):
+        if not key:
+            kept += [line] if comment and line not in _HEADER.splitlines() else []
+            continue
+        above[kind, key], kept = kept, []
+        behind |= {(kind, said): comment} if comment else {}
+    for line, kind, key, said, comment in _taken_apart(lines):
+        yield from above.get((kind, key), ())
+        own = behind.get((kind, said))
+        yield f"{line.removesuffix(comment).rstrip()}  {own}" if own else line
+    yield from kept
+
+
+def _taken_apart(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield lines, and of each the kind of thing it is of, its key, all it says however it is spelled, its comment."""
+    kind = ""
+    for line in lines:
+        said, comment = _COMMENTED.match(line).groups("")  # type: ignore[union-attr]  # it matches any line
+        key = _KEY.match(said)[0]  # type: ignore[index]
+        if re.match(r" {2}\S", said):
+            kind = key
+        yield line, kind, _SPELLING.sub("", key), _SPELLING.sub("", said), comment
+
+
+def _lines(result: Result, old: Locked | None) -> list[str]:
+    """Return the lines of a run's lock, with what the old one says of counts that it accepts, and of kinds that are not
+    told now.
 
     An old one that cannot be compared with this run is left behind.
     """
@@ -272,6 +307,11 @@ def _text(result: Result, old: Locked | None) -> str:
                 short = _WORD.sub(lambda word: "/".join(word[0].split("/")[-2:]), _LINE_NUMBER.sub("", place))
                 line += f"  # {for_yaml_comment(short)}"
             lines.append(line)
+    return lines
+
+
+def _whole_text(result: Result, lines: Iterable[str]) -> str:
+    """Return the text of a lock. Raises InputError where it is too long."""
     text = _HEADER + "".join(f"{line}\n" for line in lines)
     length = len(text.encode())
     if length > MOST_BYTES:

@@ -256,6 +256,41 @@ def test_an_update_changes_only_what_is_contradicted(tmp_path: Path) -> None:
     assert read_lock(path).counts == counts
 
 
+def test_an_update_keeps_the_comments_of_unchanged_lines(tmp_path: Path) -> None:
+    """Behind a line and above its key, whatever is in that; what stands behind a line that changes goes with it."""
+    hard = launch("Cast 'a' # \"b\" [4] FLOAT", 5, 5)
+    path = locked(tmp_path, run_of(MATMUL, ADD, FETCH, hard))
+    lines = path.read_text("utf-8").splitlines()
+    head = lines.index("npuperf_lock: 1")
+    lines.insert(head, "# of the nightly run")
+    for at, line in enumerate(lines):
+        if "MatMulV2" in line:
+            lines[at] = line.partition("  # ")[0] + " # two per layer"
+        elif "Cast" in line:
+            lines[at] = f"    # what autocast adds\n{line}    # one for each of five"
+        elif "Add" in line:
+            lines[at] = f"    # of the loss\n{line}  # once more with a metric"
+        elif "launch:" in line:
+            lines[at] = f"{line}  # kernels"
+    path.write_text("\n".join([*lines, "# the end"]) + "\n", "utf-8")
+    write_lock(run_of(MATMUL, launch("Add [4] FLOAT", 7, 7), FETCH, hard), path, update=True)
+    kept = path.read_text("utf-8").splitlines()
+    assert kept.count("# of the nightly run") == 1 and kept[head] == "# of the nightly run"
+    launches = kept[kept.index("  launch:  # kernels") :]
+    assert kept[-1] == "# the end"
+    assert launches[1:6] == [
+        "    # of the loss",
+        '    "Add [4] FLOAT": 7',
+        "    # what autocast adds",
+        f'    "{hard.key.replace(chr(34), chr(92) + chr(34))}": 5  # one for each of five',
+        '    "MatMulV2 [2,3;3,4] FLOAT16": 47  # two per layer',
+    ]
+    assert read_lock(path).counts["launch"][MATMUL.key].count == ((47, 47),)
+    before = path.read_text("utf-8")
+    write_lock(run_of(MATMUL, launch("Add [4] FLOAT", 7, 7), FETCH, hard), path, update=True)
+    assert path.read_text("utf-8") == before
+
+
 def test_an_update_mends_what_a_merge_left(tmp_path: Path) -> None:
     path = edited(locked(tmp_path), "  launch:\n", "<<<<<<< mine\n  launch:\n=======\n")
     with pytest.raises(InputError, match="cannot be read as YAML"):
