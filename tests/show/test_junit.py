@@ -52,6 +52,27 @@ def test_a_case_for_the_comparison_and_each_gate() -> None:
     assert "gate WARN" in found["warn: count.launches>+0"][1]
 
 
+#: Attributes of an element that both schemas in use allow, and those that one of them asks for: junit-10.xsd of Jenkins'
+#: xUnit plugin, and junit.xsd of those who read what Jenkins itself does.
+ATTRIBUTES = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, set[str]()),
+    "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname", "id", "package"},
+                  {"name", "tests", "failures", "errors"}),
+    "testcase": ({"name", "time", "classname"}, {"name"}),
+    "failure": ({"type", "message"}, set[str]()),
+    "error": ({"type", "message"}, set[str]()),
+    "system-out": (set[str](), set[str]()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("document", [replace(result(), comparison=WORSE, gates=GATES), result()])
+def test_nothing_is_there_that_a_schema_forbids(document: Document) -> None:
+    root = ElementTree.fromstring(render(document, "junit").encode())
+    for element in root.iter():
+        allowed, asked = ATTRIBUTES[element.tag]
+        assert asked <= element.attrib.keys() <= allowed, element.tag
+
+
 @pytest.mark.parametrize(
     "document",
     [
