@@ -52,8 +52,8 @@ def test_a_case_for_the_comparison_and_each_gate() -> None:
     assert "gate WARN" in found["warn: count.launches>+0"][1]
 
 
-#: Attributes of an element that both schemas in use allow, and those that one of them asks for: junit-10.xsd of Jenkins'
-#: xUnit plugin, and junit.xsd of those who read what Jenkins itself does.
+#: Attributes of an element that both schemas in use allow, and those that one of them asks for: junit-10.xsd of
+#: Jenkins' xUnit plugin, and junit.xsd of those who read what Jenkins itself does.
 ATTRIBUTES = {
     "testsuites": ({"name", "time", "tests", "failures", "errors"}, set[str]()),
     "testsuite": ({"name", "tests", "failures", "errors", "time", "timestamp", "hostname", "id", "package"},
