@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from cluster_job import Fault, Group, Job, Kernel, Segment, link_ns_per_byte, own_groups, shaped
+from cluster_job import Comm, Fault, Group, Job, Kernel, Segment, link_ns_per_byte, own_groups, shaped
 from cluster_world import Operation, StepRecord, Truth, moved_bytes, simulate
 
 FIRST_STEP = 10
@@ -96,6 +96,8 @@ class _Writer:
         steps = (record for record in truth.ranks[rank] if (rank, record.number) not in truth.job.skipped)
         self.steps = [_Step(truth, rank, record) for record in steps]
         self.launch_of = _kernel_launches(self.program.items)
+        groups = (item.group for item in self.program.items if isinstance(item, Comm))
+        self.groups = list(dict.fromkeys([*own_groups(self.job, rank).values(), *groups]))
 
     def write(self, folder: Path) -> None:
         """Write the rank's folder."""
@@ -248,7 +250,7 @@ class _Writer:
                 yield _x("AscendCL@aclrtSynchronizeDevice", CANN, MAIN, before + 1_000, step.stop - 500)
 
     def _thread(self, group: Group) -> int:
-        return 10 * list(own_groups(self.job, self.rank).values()).index(group)
+        return 10 * self.groups.index(group)
 
     def _names(self) -> Iterator[str]:
         device = f"NPU {self.device}"
@@ -258,7 +260,7 @@ class _Writer:
         ):  # fmt: skip
             yield _meta("process_name", pid, 0, name=name)
             yield _meta("process_labels", pid, 0, labels=label)
-        for group in own_groups(self.job, self.rank).values():
+        for group in self.groups:
             yield _meta("thread_name", COMMUNICATION, self._thread(group), name=f"Group {group.hash} Communication")
 
 

@@ -64,10 +64,10 @@ class Job:
     Ranks: tensor parallel fastest, then data, then pipeline. ``ep``: ranks per group of experts, along the data axis;
     ``tokens``: how uneven the experts' tokens are, another way in every step. ``virtual``: chunks of layers per stage
     of the interleaved schedule (three stages at least, micro-batches a multiple of them), which sends while it
-    computes. ``separate``: send and receive instead of batchSendRecv. ``bare``: ranks without kernel_details.csv.
-    ``skipped``: steps (from 0) of ranks that were not recorded, ``shifted``: ranks whose steps are numbered by so much
-    more. ``origin_s``: the run begins so much later. ``lonely``: collectives in groups of one, as Megatron has them.
-    ``norm_over``: the kind of group that sums up the gradients' norm.
+    computes. ``separate``: send and receive, in groups of two, instead of batchSendRecv. ``bare``: ranks without
+    kernel_details.csv. ``skipped``: steps (from 0) of ranks that were not recorded, ``shifted``: ranks whose steps are
+    numbered by so much more. ``origin_s``: the run begins so much later. ``lonely``: collectives in groups of one, as
+    Megatron has them. ``norm_over``: the kind of group that sums up the gradients\' norm.
     """
 
     pp: int = 1
@@ -182,7 +182,10 @@ def group_hash(name: str) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """A process group: ``name`` as in parallel_group_info, members in the group's order."""
+    """A process group: ``name`` as in parallel_group_info, members in the group's order.
+
+    Send and receive have groups of their own for every two ranks, which no file names.
+    """
 
     name: str
     kind: str
@@ -192,6 +195,11 @@ class Group:
     def hash(self) -> int:
         """The 64-bit hash that operations carry."""
         return group_hash(self.name)
+
+    @cached_property
+    def number(self) -> int:
+        """A number of its own."""
+        return int(self.name[11:]) if self.name[11:].isdigit() else 10_000 + self.ranks[0] * 1_000 + self.ranks[1]
 
     @cached_property
     def digits(self) -> str:
@@ -402,12 +410,12 @@ class _Builder:
                 self._move(other, sends=sending, receives=not sending)
 
     def _move(self, stage: int, sends: bool = False, receives: bool = False, **more: object) -> None:
-        name = "batchSendRecv"
-        if self.job.separate or self.job.schedule == "interleaved":
-            name = "send" if sends else "receive"
+        name, group = "batchSendRecv", self.own["pp"]
         peer = self.job.rank(stage, self.replica, self.shard)
-        size = self.job.activation_mb
-        self.program.talk(name, self.own["pp"], size, peer=peer, sends=sends, receives=receives, **more)
+        if self.job.separate or self.job.schedule == "interleaved":
+            low, high = sorted((self.rank, peer))
+            name, group = "send" if sends else "receive", Group(f"{group.name} {low}:{high}", "pp", (low, high))
+        self.program.talk(name, group, self.job.activation_mb, peer=peer, sends=sends, receives=receives, **more)
 
     def _kernels(self, backward: bool) -> list[Kernel]:
         total = sum(LAYER[i % len(LAYER)][1] for i in range(self.job.kernels))

@@ -227,7 +227,7 @@ class _Machine:
         full = (comm.group.name, ranks, sender, rank.seen[key])
         rank.seen[key] += 1
         if full not in self.open:
-            number = int(comm.group.name[11:]) * 1_000_003 + ranks[0] * 10_007 + full[-1]
+            number = comm.group.number * 1_000_003 + ranks[0] * 10_007 + full[-1]
             number += sender > ranks[0]
             noise = 1 + self.job.transfer_jitter * unit(self.job.seed, 3, number)
             step = len(rank.steps) - 1

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cluster_files import write
-from cluster_job import Fault
-from cluster_scenarios import SMALL, Expected, Scenario, scenarios
-from cluster_world import simulate
+from cluster_scenarios import BLAMING, Balance, Scenario, must_be_named, names, scenarios
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
@@ -24,8 +20,6 @@ from npuperf.model.job_result import Cluster, ClusterRank, Root
 from npuperf.model.result import Partition, Result
 
 ALL = scenarios()
-#: Kinds of roots that blame somebody; the others are the schedule, luck, and what cannot be known.
-BLAMING = ("rank", "stage", "link", "group")
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda s: s.name)
@@ -138,53 +132,6 @@ def causes(scenario: Scenario, cluster: Cluster) -> Iterator[str]:
             yield f"blamed without reason: {root.kind} {root.ranks} {root.why} {root.gain_ns_per_step}"
         else:
             yield from wrong_gain(scenario, cluster, root, balance.gain_ns, balance)
-
-
-def names(root: Root, expected: Expected) -> bool:
-    """Whether a root is this fault: its kind, and its ranks. A group may be named where one of its links is slow."""
-    if root.kind not in expected.kinds:
-        return False
-    own, true = set(root.ranks), set(expected.ranks)
-    if expected.fault.kind in ("link", "group"):
-        return true <= own
-    if expected.fault.kind == "stage":  # ranks that were not recorded are not named
-        return own <= true
-    return not true or own == true
-
-
-class Balance:
-    """What moving work to the mean stage brings, by simulation: all stages as long as their mean, other faults stay."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        truth, job = scenario.truth, scenario.job
-        alone = job.dp * job.tp == 1  # a stage of one rank: what is wrong with the rank is so with the stage
-        stages = range(job.pp)
-        compute = [min(truth.compute_ns(r) for r in job.stage_ranks(s)) for s in stages]
-        clean = [min(truth.clean.compute_ns(r) for r in job.stage_ranks(s)) for s in stages]
-        mean = float(np.mean(compute))
-        others = tuple(f for f in job.faults if f.kind != "stage" and not (f.kind == "compute" and alone))
-        even = tuple(Fault("stage", stage=s, factor=mean / clean[s]) for s in stages)
-        self.gain_ns = truth.step_ns - simulate(replace(job, faults=others + even)).step_ns
-        self.long = {job.stage_ranks(s) for s in stages if compute[s] > 1.03 * mean}
-
-    def unequal(self, root: Root) -> bool:
-        """Whether a stage is longer than the mean whatever else is wrong: the last one has the logits."""
-        return root.kind == "stage" and root.why == "compute" and any(set(root.ranks) <= set(s) for s in self.long)
-
-
-def must_be_named(scenario: Scenario, expected: Expected, balance: Balance | None) -> bool:
-    """Whether a fault can and must be found."""
-    job, fault = scenario.job, expected.fault
-    if expected.small or not expected.visible or "jitter" in expected.kinds:
-        return False  # too little; its ranks were not recorded; luck is no lasting cause
-    by_stage = fault.kind == "stage" or (fault.kind == "compute" and job.dp * job.tp == 1 < job.pp)
-    if by_stage and balance is not None and balance.gain_ns < 1.5 * SMALL * scenario.truth.step_ns:
-        return False  # a stage is mended by moving work: there is nothing to gain where all are as long as the mean
-    if fault.kind == "group" and job.tp == job.pp == 1:
-        return False  # the only group of its kind: nothing to be compared with
-    # A link is judged against three others at least: two to four ranks in one group, or in one pipeline, have no
-    # three links without a rank of it.
-    return not (fault.kind == "link" and (job.world == job.dp < 4 or (job.world == job.pp < 5)))
 
 
 def wrong_gain(scenario: Scenario, cluster: Cluster, root: Root, true: int, balance: Balance | None) -> Iterator[str]:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from cluster_files import write
 from cluster_job import Fault, Job, Jump, group_hash, groups, program, unit
-from cluster_scenarios import scenarios
+from cluster_scenarios import SMALL, scenarios
 from cluster_world import check, fixed, gain_ns, simulate
+from job_truth import draw
 
 #: No luck, one layer of one kernel: everything can be worked out by hand. Clocks agree.
 PLAIN = Job(
@@ -167,6 +168,16 @@ def test_scenarios_are_many_small_and_sound() -> None:
         gains = [e.gain_ns for e in scenario.expected()]
         assert gains == sorted(gains, reverse=True)
         assert scenario.negative or gains[0] > 0
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 9, 10, 14, 15, 10_000, 10_006])
+def test_unseen_jobs_are_sound(seed: int) -> None:
+    """Drawn from the seed alone; what is wrong costs enough to be named."""
+    unseen = draw(seed)
+    assert unseen == draw(seed)
+    assert check(unseen.truth) == []
+    assert len(unseen.wrong) == len(unseen.kinds)
+    assert all(gain_ns(unseen.truth, e.fault) >= SMALL * unseen.truth.step_ns for e in unseen.wrong)
 
 
 def test_written_files_tell_the_truth_in_the_devices_clock(tmp_path: Path) -> None:
