@@ -43,14 +43,30 @@ def test_nobody_reads(arguments: str, status: int, unbuffered: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-@pytest.mark.parametrize("arguments", ["--version", "profile --dry-run -- true", f"analyze {SAMPLE}"])
+@pytest.mark.parametrize("arguments", ["--version", "--help", "profile --dry-run -- true", f"analyze {SAMPLE}"])
 def test_a_full_disk_is_said(arguments: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = npuperf(arguments, unbuffered, stdout=full.fileno(), stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (3, "npuperf: stdout: cannot be written: No space left on device\n")
 
 
-def test_closed_before_we_began(unbuffered: str) -> None:
+@pytest.mark.parametrize("arguments", ["--version", "analyze --help", f"analyze {SAMPLE} --format json"])
+def test_a_closed_stdout_is_said(arguments: str, unbuffered: str) -> None:
+    done = in_shell(f"{arguments} >&-", unbuffered)
+    assert (done.returncode, done.stderr) == (3, "npuperf: stdout is closed\n")
+    assert in_shell(f"{arguments} >&- 2>&- <&-", unbuffered).returncode == 3
+
+
+def test_what_needs_no_stdout_does_not_miss_it(unbuffered: str, tmp_path: Path) -> None:
+    """What is opened meanwhile gets none of the closed descriptors, which others write to."""
+    done = in_shell(f"analyze {SAMPLE} -o {tmp_path}/a >&- 2>&- <&-", unbuffered)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert in_shell(f"analyze {SAMPLE} -o {tmp_path}/b", unbuffered).returncode == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert in_shell(f"analyze {SAMPLE} 2>&- <&-", unbuffered).returncode == 0
+
+
+def in_shell(line: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
-    line = f'"{sys.executable}" -m npuperf analyze {SAMPLE} >&- 2>&-'
-    assert subprocess.run(["sh", "-c", line], cwd=ROOT, env=environment, check=False).returncode == 0
+    return subprocess.run(["sh", "-c", f'"{sys.executable}" -m npuperf {line}'], cwd=ROOT, env=environment, check=False,
+                          capture_output=True, text=True)  # fmt: skip

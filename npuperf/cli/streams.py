@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from npuperf.base.errors import InputError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from npuperf.base.parallel import Engine
     from npuperf.readers.recording import Recording
 
-_STDOUT = 1
+_STDIN, _STDOUT, _STDERR = range(3)
 #: Columns that a report can be read in; narrower or wider is taken for a mistake of whoever set COLUMNS.
 _LEAST_COLUMNS, _MOST_COLUMNS = 20, 1000
 #: Terminals that know no links, and the last release of a common one that does not survive them.
@@ -55,17 +54,27 @@ class _Outlet(io.FileIO):
     """
 
     _lost = False
+    #: Whether the descriptor was closed before we began.
+    closed_before = False
 
     def write(self, data: Buffer, /) -> int:
         """Write, or drop. Raises InputError, once, if stdout cannot be written though somebody wants it."""
-        if not self._lost:
-            try:
-                return super().write(data)
-            except OSError as error:
-                self._lost = True
-                if self.fileno() == _STDOUT and not isinstance(error, BrokenPipeError):
-                    raise InputError(say("stdout: cannot be written: {why}", why=error.strerror)) from error
-        return memoryview(data).nbytes
+        length = memoryview(data).nbytes
+        if self._lost or not length:  # libraries write nothing, to see whether they may
+            return length
+        wanted = self.fileno() == _STDOUT
+        if self.closed_before:
+            self._lost = True
+            if wanted:
+                raise InputError(say("stdout is closed"))
+            return length
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._lost = True
+            if wanted and not isinstance(error, BrokenPipeError):
+                raise InputError(say("stdout: cannot be written: {why}", why=error.strerror)) from error
+            return length
 
 
 def outlast_readers() -> None:
@@ -76,11 +85,16 @@ def outlast_readers() -> None:
     codecs.register_error(_IN_PLAIN_LETTERS, _in_plain_letters)
     if not _is_width(os.environ.get("COLUMNS", "")):
         os.environ.pop("COLUMNS", None)
+    for descriptor in (_STDIN, _STDOUT, _STDERR):  # a file that is opened must not become a stream that was closed
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
     # Others than the process's own are a test's or a notebook's; they stay.
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _outlet(sys.stdout)
+        sys.stdout = _outlet(sys.stdout, _STDOUT)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _outlet(sys.stderr)
+        sys.stderr = _outlet(sys.stderr, _STDERR)
 
 
 def terminal_width() -> int:
@@ -119,11 +133,12 @@ def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
-def _outlet(stream: TextIO | None) -> TextIO:
-    """Return a stream like this one."""
+def _outlet(stream: TextIO | None, descriptor: int) -> TextIO:
+    """Return a stream like this one; Python has none where the descriptor was closed."""
+    out = _Outlet(descriptor, "w", closefd=False)
     if not isinstance(stream, io.TextIOWrapper):
-        return Path(os.devnull).open("w", encoding="utf-8")  # Python has none where the descriptor is closed
-    out = _Outlet(stream.fileno(), "w", closefd=False)
+        out.closed_before = True
+        return io.TextIOWrapper(out, "utf-8", _IN_PLAIN_LETTERS, write_through=True)
     return io.TextIOWrapper(
         out if stream.write_through else io.BufferedWriter(out),
         stream.encoding,
