@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 # -- What an answer depends on, as one key: the files with samples of their content, the question, and who answers.
 
-#: Files up to this many bytes are read whole; of others head and tail, and samples evenly in between.
-_WHOLE: Final = 256 << 10
+#: Files up to this many bytes are read whole; of others head and tail, samples evenly in between, and what the file
+#: system changes whenever anything is written, whoever sets the time of that back.
+_WHOLE: Final = 16 << 20
+_CHUNK: Final = 1 << 20
 _END: Final = 64 << 10
 _SAMPLES, _SAMPLE = 16, 4 << 10
 #: What changed within this time (ns) may change again without looking different: such files are not yet done.
@@ -90,17 +92,22 @@ def _sha256(begin: bytes = b"") -> hashlib._Hash:
     return hashlib.sha256(begin)
 
 
-def _fingerprint(path: Path) -> tuple[str, int, int, str]:
-    """Return where a file is, its size, the time of its last change (ns), and a hash of samples."""
+def _fingerprint(path: Path) -> tuple[object, ...]:
+    """Return where a file is, its size, the time of its last change (ns), what tells a large one apart, and a hash."""
     with open_input(path) as file:
         found = os.fstat(file.fileno())
         if found.st_mtime_ns > time.time_ns() - _FRESH:
             raise ValueError(f"{path}: not a file that stays as it is")
         size, seen = found.st_size, _sha256()
-        samples = [(at * size // (_SAMPLES + 1), _SAMPLE) for at in range(1, _SAMPLES + 1)]
-        for start, length in [(0, size)] if size <= _WHOLE else [(0, _END), *samples, (size - _END, _END)]:
+        told: tuple[int, ...] = ()
+        pieces = [(at, _CHUNK) for at in range(0, size, _CHUNK)]
+        if size > _WHOLE:
+            samples = [(at * size // (_SAMPLES + 1), _SAMPLE) for at in range(1, _SAMPLES + 1)]
+            pieces = [(0, _END), *samples, (size - _END, _END)]
+            told = (found.st_ino, found.st_ctime_ns)
+        for start, length in pieces:
             seen.update(os.pread(file.fileno(), length, start))
-    return str(path.absolute()), size, found.st_mtime_ns, seen.hexdigest()
+    return str(path.absolute()), size, found.st_mtime_ns, *told, seen.hexdigest()
 
 
 @lru_cache(maxsize=1)
