@@ -141,11 +141,16 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
 
 
 def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
-    length, compute, host = (np.concatenate([getattr(p, n) for p in parts]).astype(np.float64)
-                             for n in ("length", "compute", "host"))  # fmt: skip
+    """Put the stretches of all ranks together, in the first rank's time.
+
+    What is left of a length is told in whole ns, before the clock's drift makes it longer: else the rest of a stretch
+    that has none is a little more or less than nothing.
+    """
+    length, compute, host = (np.concatenate([getattr(p, n) for p in parts]) for n in ("length", "compute", "host"))
+    compute = np.clip(compute, 0, length)
+    host = np.clip(host, 0, length - compute)
     scale = 1 + drift[rank]
-    compute, host = np.maximum(compute, 0) * scale, np.maximum(host, 0) * scale
-    return Stretches(rank, compute, host, length * scale - compute - host)
+    return Stretches(rank, compute * scale, host * scale, (length - compute - host) * scale)
 
 
 def _levels(matched: Matched, base: I64, after: I64, until: I64, previous: I64) -> tuple[tuple[_Level, ...], Mask]:

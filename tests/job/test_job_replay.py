@@ -16,7 +16,7 @@ from npuperf.base.errors import UsageError
 from npuperf.device.rank_summary import LocalTime
 from npuperf.device.whatif import names_ranks
 from npuperf.job.clocks import align
-from npuperf.job.job_replay import JobChange, JobProgram, build, level_ranks, run, scaled
+from npuperf.job.job_replay import JobChange, JobProgram, build, calmed, level_ranks, run, scaled, track_totals
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import Answer, answers, check, predict
 from npuperf.job.links import LinkPaces
@@ -355,3 +355,23 @@ def test_what_can_be_read(expression: str) -> None:
 def test_expressions_of_one_device_are_left_to_it() -> None:
     assert not names_ranks("compute*0.5") and answers("compute*0.5")
     assert not names_ranks("type:MatMul*0.5") and not answers("type:MatMul*0.5")
+
+
+# --- clocks that drift ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ppm", [-47.0, 0.0, 13.0, 82.8])
+def test_a_stretch_that_is_all_work_has_no_rest_however_its_clock_drifts(ppm: float) -> None:
+    """Nothing but compute and waiting for hosts: the rest is 0 of each rank, not a rounded bit more or less."""
+    random = Random(3)
+    programs: Programs = {r: [] for r in range(2)}
+    for n in range(40):
+        for program in programs.values():
+            program += [Work(random.randint(1, 99_999), random.randint(1, 99_999)), f"all/{n}"]
+    ranks = told(programs, {f"all/{n}": 7 for n in range(40)}, [group([0, 1], "dp", "all")])
+    matched = match(ranks, 2)
+    clocks = replace(align(matched, 2), drift=np.array([0.0, ppm * 1e-6]))
+    job = build(ranks, matched, find_waits(matched, ranks), clocks)
+    assert track_totals(job)[:, 2].tolist() == [0, 0]
+    change = calmed(job, np.array([0, 1]))
+    assert all(np.isfinite(part).all() for part in (change.to_start, change.to_block, change.tail) if part is not None)
