@@ -33,6 +33,11 @@ class LocalTime(Struct, frozen=True):
     compute: I64
     host: I64
 
+    @property
+    def columns(self) -> tuple[I64, I64, I64]:
+        """Length, compute and host."""
+        return self.length, self.compute, self.host
+
 
 class OperatorTime(Struct, frozen=True):
     """Kernels of one type and shape on a rank, all steps together."""
@@ -50,6 +55,11 @@ class ExpertTimes(Struct, frozen=True):
     start: I64
     ns: I64
     tokens: I64
+
+    def between(self, begin: int, end: int) -> ExpertTimes:
+        """Return those that begin in a window."""
+        first, last = np.searchsorted(self.start, [begin, end]).tolist()
+        return ExpertTimes(self.start[first:last], self.ns[first:last], self.tokens[first:last])
 
 
 class RankSummary(Struct, frozen=True):
@@ -69,7 +79,8 @@ class RankSummary(Struct, frozen=True):
 
     ``exposed_*``: stretches of exposed communication, disjoint and in order; ``exposed_op`` is the operation that
     began first, which owns them.
-    ``step_start``/``step_end``: the steps that ``step_number`` names.
+    ``step_start``/``step_end``: the steps that ``step_number`` names; ``to_step``: what the track spent until each of
+    them begins, ``in_step``: in it.
     ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
     the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
     ``stage``: of a pipeline, where a file names it. ``recorded_rank``: None where no file names one, so that ``rank``
@@ -85,6 +96,8 @@ class RankSummary(Struct, frozen=True):
     step_number: I64
     step_start: I64
     step_end: I64
+    to_step: LocalTime
+    in_step: LocalTime
     operations: Operations
     groups: tuple[ProcessGroup, ...]
     distributed: dict[str, int]
@@ -224,6 +237,9 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
     numbers = sorted({int(s) for s in operations.step.tolist() if s >= 0})
     starts = [int(operations.start[operations.step == n].min()) for n in numbers]
     none = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    of_step = [[v for v in steps if v.step == number] for number in numbers]
+    length, spent = np.array([(sum(v.span for v in own), sum(v.compute for v in own)) for own in of_step],
+                             np.int64).reshape(-1, 2).T  # fmt: skip
     summary = _summary(
         profile,
         inside,
@@ -233,6 +249,8 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
         np.zeros(len(busy), np.bool_),
         compute=none,
         host=none,
+        to_step=LocalTime(*(np.cumsum(parts) - parts for parts in (length, spent, 0 * spent))),
+        in_step=LocalTime(length, spent, 0 * spent),
         step_number=np.array(numbers, np.int64),
         step_start=np.array(starts, np.int64),
         step_end=np.array([*starts[1:], span[1]][: len(starts)], np.int64),
@@ -244,6 +262,99 @@ def summarise_without_kernels(profile: DeviceProfile, step: int | None) -> RankS
         stage=profile.stage,
     )
     return _spread(summary, summary.to_block.length, summary.to_start.length, summary.tail.length)
+
+
+def renumbered(summary: RankSummary, by: int) -> RankSummary:
+    """Return the same with all steps numbered by so much more."""
+
+    def moved(step: I64) -> I64:
+        return np.where(step >= 0, step + by, step)
+
+    return replace(
+        summary,
+        step_number=summary.step_number + by,
+        operations=replace(summary.operations, step=moved(summary.operations.step)),
+        links=replace(summary.links, step=moved(summary.links.step)),
+    )
+
+
+def of_steps(summary: RankSummary, first: int, last: int) -> RankSummary:
+    """Return what a rank did in some of its steps, from the ``first`` to the ``last`` place in ``step_number``.
+
+    What is known of all steps together only, as of operators, is told of as many average ones.
+    """
+    operations, kept = summary.operations, slice(first, last + 1)
+    begin, end = int(summary.step_start[first]), int(summary.step_end[last])
+    inside = (operations.start >= begin) & (operations.start < end)
+    bare = summary.span_ns is not None
+    if bare:  # its window is that of its operations
+        begin, end = int(operations.start[inside].min(initial=end)), int(operations.end[inside].max(initial=begin))
+    row = np.where(inside, np.cumsum(inside) - 1, -1)
+    spent = [int(column[first]) for column in summary.to_step.columns]  # by the track when they begin, and in them
+    within = [int(a[last] + b[last]) - before for a, b, before
+              in zip(summary.to_step.columns, summary.in_step.columns, spent, strict=True)]  # fmt: skip
+    share, pieces = (last + 1 - first) / len(summary.step_number), inside[summary.exposed_op]
+    found = replace(
+        summary,
+        begin=begin,
+        end=end,
+        step_number=summary.step_number[kept],
+        step_start=summary.step_start[kept],
+        step_end=summary.step_end[kept],
+        to_step=LocalTime(*(c[kept] - before for c, before in zip(summary.to_step.columns, spent, strict=True))),
+        in_step=LocalTime(*(column[kept] for column in summary.in_step.columns)),
+        operations=operations.filter(inside),
+        transit=summary.transit[inside],
+        exposed_op=row[summary.exposed_op[pieces]],
+        exposed_start=summary.exposed_start[pieces],
+        exposed_end=summary.exposed_end[pieces],
+        compute_before=summary.compute_before[inside] - spent[1],
+        host_before=summary.host_before[inside] - spent[2],
+        bandwidth=summary.bandwidth.of(inside),
+        compute_ns=None if summary.compute_ns is None else within[1],
+        host_ns=None if summary.host_ns is None else within[2],
+        span_ns=within[0] if bare else None,
+        vendor_bubble_ns=None if summary.vendor_bubble_ns is None else round(summary.vendor_bubble_ns * share),
+        operators=tuple(replace(o, total_ns=round(o.total_ns * share)) for o in summary.operators),
+        experts=summary.experts and summary.experts.between(begin, end),
+        **_track_within(summary, inside, row, (begin, end), (spent, within)),
+    )
+    return _spread(found, *(part.length for part in (found.to_block, found.to_start, found.tail))) if bare else found
+
+
+def _track_within(
+    summary: RankSummary, inside: Mask, row: I64, window: tuple[int, int], spent: tuple[list[int], list[int]]
+) -> dict[str, Any]:
+    """Return the parts of a summary that lay out the track, of a window alone.
+
+    ``inside``: the operations that begin in it, ``row``: their new numbers; ``spent``: what the track has spent by the
+    window's begin, and spends in it (length, compute, host).
+    """
+    (begin, end), (before, within) = window, spent
+    blocks = np.flatnonzero(inside[summary.until])
+    until, block_start, start = summary.until[blocks], summary.block_start[blocks], summary.operations.start[inside]
+    release = summary.operations.end[until]
+    base = np.searchsorted(blocks, summary.base[inside], side="right") - 1  # after a block before the window: its begin
+    after = np.where(summary.after >= 0, row[summary.after], -1)[inside]
+    as_before = (after >= 0) | ((summary.after[inside] < 0) & np.isin(summary.base[inside], blocks))
+    previous, since = np.append(begin, release), np.append(release, begin)[base]
+    lengths = [(block_start - previous[:-1], np.maximum(start - since, 0), np.maximum(end - previous[-1:], 0))]
+    for cause, by_start in ((1, summary.compute_before), (2, summary.host_before)):
+        by_block = np.cumsum(summary.to_block.columns[cause])[blocks]
+        reached = np.append(by_block, before[cause])
+        stretches = np.diff(by_block, prepend=before[cause]), by_start[inside] - reached[base]
+        lengths.append((*stretches, before[cause] + within[cause] - np.append(before[cause], by_block)[-1:]))
+    to_block, to_start, tail = (LocalTime(*parts) for parts in zip(*lengths, strict=True))
+    own = zip(summary.to_start.columns, to_start.columns, strict=True)
+    return {
+        "until": row[until],
+        "block_start": block_start,
+        "base": base,
+        "after": after,
+        "to_block": to_block,
+        "to_start": LocalTime(*(np.where(as_before, whole[inside], part) for whole, part in own)),
+        "tail": tail,
+    }
 
 
 def extend(summary: RankSummary, tail: int) -> RankSummary:
@@ -394,6 +505,8 @@ def _summary(
             stop - start, compute.before(stop) - compute.before(start), host.before(stop) - host.before(start)
         )
 
+    first, last = told["step_start"], told["step_end"]
+    told = {"to_step": local(np.full(len(first), begin), first), "in_step": local(first, last), **told}
     return RankSummary(
         rank=profile.rank if profile.rank is not None else -1,
         recorded_rank=profile.rank,

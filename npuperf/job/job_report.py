@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec import structs
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
 from npuperf.base.messages import share as part
+from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_study import JobStudy
 from npuperf.job.match import by_kind, kind_name, split_exposed
@@ -31,7 +33,7 @@ from npuperf.model.job_result import (
     Root,
     Stage,
 )
-from npuperf.model.result import Device
+from npuperf.model.result import Device, Partition
 from npuperf.model.thresholds import Thresholds
 
 # -- A root cause in words: what it is, what it costs, where to look, and what to do next.
@@ -251,7 +253,8 @@ def absent(study: JobStudy) -> list[int]:
 def _describe_rank(study: JobStudy, place: int, report: Device | None) -> ClusterRank:
     summary, matched, waits, clocks = study.ranks[place], study.matched, study.waits, study.clocks
     stage = int(study.stages.of[place])
-    span = report.window.span_ns if report else summary.end - summary.begin
+    window = _compared(study, place, report)
+    span = window.span_ns if window else summary.end - summary.begin
     rows = (matched.rank == place) & ~waits.alone
     exposed = split_exposed(summary, matched, waits, place, np.array([summary.begin]), np.array([summary.end]))
     clock = None
@@ -274,8 +277,8 @@ def _describe_rank(study: JobStudy, place: int, report: Device | None) -> Cluste
         source=summary.source,
         step_ns=span // max(len(summary.step_number), 1),
         compute_ns=summary.compute_ns,
-        host_wait_ns=report.window.host_wait_ns if report and summary.host_ns is not None else summary.host_ns,
-        idle_ns=report.window.idle_ns if report else None,
+        host_wait_ns=window.host_wait_ns if window and summary.host_ns is not None else summary.host_ns,
+        idle_ns=window.idle_ns if window else None,
         comm=RankCommunication(
             total_ns=int(matched.stay[rows].sum()),
             transfer_ns=int(waits.transfer[rows].sum()),
@@ -288,6 +291,15 @@ def _describe_rank(study: JobStudy, place: int, report: Device | None) -> Cluste
         ),
         clock=clock,
     )
+
+
+def _compared(study: JobStudy, place: int, report: Device | None) -> Partition | None:
+    """Return how a rank split the time that is compared: that of the steps that all ranks recorded."""
+    steps = study.counted.compared
+    if report is None or steps is None:
+        return report.window if report else None
+    own = [s.partition for s in report.steps if s.step + study.counted.moved[place] in steps]
+    return add(own) if len(own) == len(steps) else None
 
 
 def _groups(study: JobStudy) -> list[ClusterGroup]:
@@ -420,7 +432,7 @@ def _collectives(study: JobStudy) -> list[Collective]:
 
 def _notes(study: JobStudy) -> list[Message]:
     """Say what could not be told, and what would tell it."""
-    notes = []
+    notes = _of_steps(study)
     missing = absent(study)
     if missing:
         notes.append(say_n("{n} rank of the job was not loaded ({ranks}): waits in its groups are lower bounds",
@@ -459,6 +471,37 @@ def _notes(study: JobStudy) -> list[Message]:
         notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays "
                          "(record with npuperf profile --level 1)"))  # fmt: skip
     return notes
+
+
+def _of_steps(study: JobStudy) -> list[Message]:
+    """Say which ranks count their steps otherwise, and which steps are left out."""
+    counted, notes = study.counted, []
+    ranks = [r.rank for r in study.ranks]
+    if counted.compared:
+        of: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for rank, steps in zip(ranks, counted.recorded, strict=True):
+            of[steps].append(rank)
+        each = sorted(of.items(), key=lambda item: len(item[1]))
+        shown = series(say_n("rank {ranks} has {steps}", "ranks {ranks} have {steps}", len(own),
+                             ranks=series(_few(own)), steps=_runs(steps))
+                       for steps, own in each[:_RANKS])  # fmt: skip
+        notes.append(say_n("not all ranks recorded the same steps ({shown}): step {steps} is compared, which all have",
+                           "not all ranks recorded the same steps ({shown}): steps {steps} are compared, which all "
+                           "have", len(counted.compared), shown=shown, steps=_runs(counted.compared)))  # fmt: skip
+    for by in sorted({by for by in counted.moved if by}):
+        own = [rank for rank, moved in zip(ranks, counted.moved, strict=True) if moved == by]
+        notes.append(say_n("rank {ranks} numbers its steps otherwise ({by}): the names of its collectives tell which "
+                           "step is which",
+                           "ranks {ranks} number their steps otherwise ({by}): the names of their collectives tell "
+                           "which step is which", len(own), ranks=series(_few(own)), by=f"{-by:+d}"))  # fmt: skip
+    return notes
+
+
+def _runs(numbers: Sequence[int]) -> Series:
+    """Return numbers in order, those in a row by their first and last."""
+    cuts = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
+    runs = [numbers[a:b] for a, b in pairwise([0, *cuts, len(numbers)])]
+    return series([f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs if run][:_RANKS])
 
 
 def _few(numbers: list[int]) -> list[str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
+from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.pipeline import (
@@ -47,7 +48,8 @@ class JobStudy(Struct, frozen=True):
     """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
 
     ``places``: where each device stands in the list of ranks, by its folder, number and rank; ``waited``: all that each
-    rank waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host.
+    rank waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host;
+    ``counted``: how the steps of the ranks are numbered, and which are compared.
     """
 
     ranks: tuple[RankSummary, ...]
@@ -69,6 +71,7 @@ class JobStudy(Struct, frozen=True):
     elasticity: Elasticity | None
     other: float
     step_count: int
+    counted: JobSteps
     world: World
 
     @property
@@ -105,9 +108,12 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
     ranks = sorted(ranks, key=lambda r: r.rank)
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
-    ranks = _extended(_in_step(ranks))
-    world = find_world(ranks, world_size)
+    world, ranks = find_world(ranks, world_size), in_one_count(ranks)
     matched = match(ranks, world.size)
+    ranks, counted = common_steps(ranks, matched)
+    ranks = _extended(ranks)
+    if counted.compared or any(counted.moved):
+        matched = match(ranks, world.size)
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
         ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
         matched = match(ranks, world.size)
@@ -126,8 +132,8 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
     compute = stage_compute(ranks, stages) if usable and windows else None
     split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
-    counted = max(len(r.step_number) for r in ranks)
-    count = max(counted, int(np.count_nonzero(numbers >= 0)), 1)
+    of_operations = 0 if counted.compared else int(np.count_nonzero(numbers >= 0))  # some of steps left out reach in
+    count = max(max(len(r.step_number) for r in ranks), of_operations, 1)
     judged = judge_links(ranks, round(job.measured / count), count, thresholds)
     bounds = GainBounds(thresholds.root_share, error, usable)
     elasticity, other = _elasticity(job, length) if usable else (None, 0.0)
@@ -151,23 +157,9 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         elasticity=elasticity,
         other=other,
         step_count=count,
+        counted=counted,
         world=world,
     )
-
-
-def _in_step(ranks: list[RankSummary]) -> list[RankSummary]:
-    """Let ranks that have not one step number in common, but as many steps each, count them as the first one does."""
-    numbers = [r.step_number for r in ranks]
-    shared = set(numbers[0].tolist()).intersection(*(n.tolist() for n in numbers[1:]))
-    if shared or len({len(n) for n in numbers}) > 1 or not len(numbers[0]):
-        return ranks
-    found = []
-    for rank in ranks:
-        step = rank.operations.step.copy()
-        for old, new in zip(rank.step_number.tolist(), numbers[0].tolist(), strict=True):
-            step[rank.operations.step == old] = new
-        found.append(replace(rank, step_number=numbers[0], operations=replace(rank.operations, step=step)))
-    return found
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:

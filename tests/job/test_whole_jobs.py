@@ -19,7 +19,7 @@ from ranks import MS, group, operations, summary
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.job_study import _in_step
+from npuperf.job.job_steps import in_one_count
 from npuperf.job.pipeline import likely_pipelines, named_pipelines
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Result
@@ -80,7 +80,7 @@ def test_ranks_may_count_their_steps_from_other_numbers(tmp_path: Path) -> None:
 
 def test_steps_in_common_are_left_as_they_are() -> None:
     ranks = [summary(r, step_number=np.array([10 + r, 11 + r])) for r in range(2)]
-    assert _in_step(ranks) == ranks
+    assert in_one_count(ranks) == ranks
 
 
 def test_ranks_that_say_they_are_the_same_are_no_job(tmp_path: Path) -> None:
