@@ -6,6 +6,9 @@ import errno
 import os
 import socket
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -131,3 +134,61 @@ def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path, error: type[B
         raise error
     assert path.read_text() == "before"
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
+
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from npuperf.base.files import scratch_folder, writing_atomically
+with scratch_folder(sys.argv[1]) as scratch, writing_atomically(Path(sys.argv[1], "out")) as file:
+    (scratch / "copy").write_text("half")
+    file.write(b"half")
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    """As long as it lives, nobody takes what it has begun for left behind."""
+    (tmp_path / ".npuperf.yaml").write_text("somebody's own")
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == "begun\n"
+        begun = {path.name for path in tmp_path.iterdir() if path.name.startswith(".npuperf-")}
+        assert len(begun) == 2
+        write_atomically(tmp_path / "other", "whole")
+        assert begun <= {path.name for path in tmp_path.iterdir()}
+        writer.kill()
+    assert begun <= {path.name for path in tmp_path.iterdir()}
+    write_atomically(tmp_path / "other", "again")
+    assert {path.name for path in tmp_path.iterdir()} == {"other", ".npuperf.yaml"}
+
+
+def test_without_locks_only_what_is_old_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    new, old = tmp_path / ".npuperf-new", tmp_path / ".npuperf-old"
+    for path, age in ((new, 60), (old, 7200)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write_atomically(tmp_path / "out", "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", ".npuperf-new"}
+
+
+def test_many_write_one_file_at_the_same_time(tmp_path: Path) -> None:
+    """None loses what it has begun to another one that looks for what was left behind."""
+    texts = [str(i) * 1000 for i in range(8)]
+
+    def write(text: str) -> None:
+        for _ in range(50):
+            write_atomically(tmp_path / "out", text)
+
+    threads = [Thread(target=write, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "out").read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -15,7 +15,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from msgspec import Struct
 from npuperf.base import __version__
 from npuperf.base.codec import pack, unpack
 from npuperf.base.errors import InputError
-from npuperf.base.files import MANIFEST, Walk, few, open_input, total_bytes
+from npuperf.base.files import MANIFEST, Walk, begun_in, few, open_input, remove_left, total_bytes
 from npuperf.base.messages import Message
 from npuperf.base.trust import own_folder, secret
 
@@ -143,9 +142,6 @@ _HEAD: Final = len(_MAGIC) + 32
 #: Beyond this a line is none of ours.
 _LINE: Final = 64 << 10
 _ENTRY: Final = re.compile(r"[0-9a-f]{64}\.entry")
-_BEGUN: Final = ".begun-"
-#: After this many seconds nobody writes an entry any more that was begun.
-_LEFT_BEHIND: Final = 3600
 
 
 class Cache(Struct, frozen=True):
@@ -178,7 +174,6 @@ class Cache(Struct, frozen=True):
             if sum(map(len, pieces)) <= self.limit:
                 self._write(self._path(key), pieces)
                 self._make_room()
-                self._tidy()
 
     def clear(self, root: Path) -> tuple[int, int]:
         """Remove the entries about a path and what lies below it; return how many, and their bytes.
@@ -194,7 +189,7 @@ class Cache(Struct, frozen=True):
                 about = str(_line(file.read(_HEAD + _LINE)[_HEAD:])[0]["root"])
             if (every or _is_below(about, wanted)) and _remove(path):
                 removed.append(size)
-        self._tidy()
+        remove_left(self.folder)
         with suppress(OSError):
             self.folder.rmdir()  # if nothing else is there
         return len(removed), sum(removed)
@@ -204,17 +199,11 @@ class Cache(Struct, frozen=True):
 
     def _write(self, path: Path, pieces: Sequence[bytes | memoryview]) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun = None
-        try:
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_BEGUN, delete=False) as file:
-                begun = Path(file.name)
-                for piece in pieces:
-                    file.write(piece)
+        with begun_in(self.folder) as (begun, file):
+            for piece in pieces:
+                file.write(piece)
+            file.close()
             begun.replace(path)
-        except BaseException:
-            if begun is not None:
-                begun.unlink(missing_ok=True)
-            raise
 
     def _make_room(self) -> None:
         """Remove the entries that were longest not asked for."""
@@ -223,13 +212,6 @@ class Cache(Struct, frozen=True):
             room -= size
             if room < 0:
                 _remove(path)
-
-    def _tidy(self) -> None:
-        """Remove what was begun and never ended."""
-        for path in self.folder.glob(f"{_BEGUN}*"):
-            with suppress(OSError):
-                if path.lstat().st_mtime < time.time() - _LEFT_BEHIND:
-                    path.unlink()
 
     def _entries(self) -> Iterator[tuple[Path, int, int]]:
         """Yield path, size and time (ns) of every entry; other files are not ours."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
 import io
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, TextIO, cast
+from typing import BinaryIO, Final, NamedTuple, TextIO
 
 from npuperf.base.errors import InputError, UsageError, unreadable
 from npuperf.base.messages import Message, say, say_n
@@ -132,28 +135,107 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
 
     Whatever is raised inside leaves it as it was. An OSError inside is taken for one of writing.
     """
-    temporary = None
     try:
         if path.exists() and not path.is_file():
             with path.open("wb") as there:
                 yield there
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            temporary = Path(file.name)
-            yield cast(BinaryIO, file)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-        temporary = None
+        with begun_in(path.parent) as (begun, file):
+            yield file
+            file.close()  # some disks say only now that they are full
+            mask = os.umask(0)
+            os.umask(mask)
+            begun.chmod(0o666 & ~mask)
+            begun.replace(path)
     except OSError as error:
         raise InputError(
             say("{path}: cannot be written: {why}", path=str(path), why=error.strerror or str(error))
         ) from error
+
+
+# -- What is begun beside its place, and gone at the end unless it was moved there. A kill leaves it: who begins
+# something there next removes it. Its name says whose it is, a lock that its writer still lives.
+
+_BEGUN: Final = ".npuperf-"
+#: Where a file system has no locks, nobody writes any more what was last changed so many seconds ago.
+_LEFT_BEHIND: Final = 3600
+
+
+@contextmanager
+def begun_in(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Yield a new file in a folder, which only its owner may read and whoever wants it moves away. Raises OSError."""
+
+    def make() -> str:
+        descriptor, path = tempfile.mkstemp(prefix=_BEGUN, dir=folder)
+        os.close(descriptor)
+        return path
+
+    with _held(folder, make, os.O_RDWR) as (path, descriptor):
+        try:
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                yield path, file
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch_folder(folder: str | None = None) -> Iterator[Path]:
+    """Yield a new folder for what is needed no longer than this, in ``folder`` or where the user wants such things."""
+    within = Path(folder or tempfile.gettempdir())
+    with _held(within, lambda: tempfile.mkdtemp(prefix=_BEGUN, dir=within), os.O_RDONLY) as (path, _):
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path, make: Callable[[], str], flags: int) -> Iterator[tuple[Path, int]]:
+    """Yield what was made in a folder, and its descriptor: as long as that is open, nobody takes it for left behind."""
+    remove_left(folder)
+    while True:
+        path = Path(make())
+        with suppress(FileNotFoundError):  # taken for left behind before it was locked
+            descriptor = os.open(path, flags)
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.lexists(path):
+                break
+            os.close(descriptor)
+    try:
+        yield path, descriptor
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what this user's killed processes have begun in a folder."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in [entry for entry in entries if entry.name.startswith(_BEGUN)]:
+            found = entry.stat(follow_symlinks=False)
+            if found.st_uid != os.geteuid() or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                continue
+            with suppress(OSError):
+                _remove_if_left(entry.path, found)
+
+
+def _remove_if_left(path: str, found: os.stat_result) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:
+            if found.st_mtime > time.time() - _LEFT_BEHIND:
+                return
+        if stat.S_ISDIR(found.st_mode):
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink()
+    finally:
+        os.close(descriptor)
 
 
 # -- Walking folders: each is entered once, also behind links, and those that are not are told.

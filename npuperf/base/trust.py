@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from npuperf.base.files import begun_in
 
 # -- The secret with which this user signs: a run directory may come from a stranger, and its entries with it.
 
@@ -28,12 +29,12 @@ def secret() -> bytes:
     with suppress(FileNotFoundError):
         return _read(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which only its owner may read
+    with begun_in(path.parent) as (begun, file):
         file.write(os.urandom(_BYTES))
         file.flush()
         os.fsync(file.fileno())  # a secret that is empty after a crash would be the end of the cache
         with suppress(FileExistsError):  # made by another process at the same time
-            path.hardlink_to(file.name)
+            path.hardlink_to(begun)
     return _read(path)
 
 

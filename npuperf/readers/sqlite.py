@@ -13,7 +13,6 @@ import re
 import shutil
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError, unreadable
-from npuperf.base.files import check_input, open_input
+from npuperf.base.files import check_input, open_input, scratch_folder
 from npuperf.base.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F32, F64, I64, Labels, Mask
@@ -168,7 +167,7 @@ def _settled(path: Path, stack: ExitStack, log: ReadLog) -> Path:
 
 def _copy(path: Path, stack: ExitStack) -> Path:
     """Return a copy of a file, which goes with ``stack``."""
-    copy = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "copy.db"
+    copy = stack.enter_context(scratch_folder()) / "copy.db"
     _copy_to(copy, path)
     return copy
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from npuperf.base.cann import find_program, roots, set_env_script
 from npuperf.base.errors import InputError
+from npuperf.base.files import scratch_folder
 from npuperf.base.messages import Message, say, series
 from npuperf.base.process import run_quietly
 from npuperf.record.folder import RunFolder
@@ -238,8 +239,8 @@ def msprof_first(msprof: Msprof, environment: Mapping[str, str]) -> Iterator[dic
         yield with_path(msprof.binary.parent)
         return
     elsewhere = "/var/tmp" if "tools" in tempfile.gettempdir() else None
-    with tempfile.TemporaryDirectory(prefix="npuperf-", dir=elsewhere) as folder:
-        profiler = Path(folder) / "tools" / "profiler"
+    with scratch_folder(elsewhere) as folder:
+        profiler = folder / "tools" / "profiler"
         (profiler / "bin").mkdir(parents=True)
         (profiler / "profiler_tool").symlink_to(msprof.script.parents[2])
         stand_in = profiler / "bin" / "msprof"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuperf.base import cache as entries
 from npuperf.base import trust
 from npuperf.base.cache import Cache, EntryKey, cache_of, clear
 from npuperf.base.files import MANIFEST
@@ -133,7 +131,7 @@ def test_a_full_disk_leaves_nothing_behind(cache: Cache, monkeypatch: pytest.Mon
         """A file on a disk that has no room."""
 
         def __init__(self, file: Any) -> None:
-            self._file, self.name = file, file.name
+            self._file = file
 
         def __enter__(self) -> Full:
             return self
@@ -146,8 +144,8 @@ def test_a_full_disk_leaves_nothing_behind(cache: Cache, monkeypatch: pytest.Mon
             raise OSError(errno.ENOSPC, "No space left on device")
 
     cache.put(OTHER, value())
-    made = entries.tempfile.NamedTemporaryFile
-    monkeypatch.setattr(entries.tempfile, "NamedTemporaryFile", lambda *a, **k: Full(made(*a, **k)))
+    opened = os.fdopen
+    monkeypatch.setattr("os.fdopen", lambda *arguments: Full(opened(*arguments)))
     cache.put(KEY, value())
     assert [path.name for path in cache.folder.iterdir()] == [f"{OTHER.digest}.entry"]
 
@@ -182,14 +180,11 @@ def test_only_entries_make_room(tmp_path: Path) -> None:
     for name in ("notes.txt", "x.entry", "ab.entry"):
         (folder / name).write_bytes(bytes(4096))
     (folder / f"{'ef' * 32}.entry").symlink_to(folder / "notes.txt")
-    old, young = folder / ".begun-old", folder / ".begun-young"
-    old.write_text("")
-    young.write_text("")
-    os.utime(old, (1000, time.time() - 7200))
+    (folder / ".npuperf-left").write_text("")
     cache = Cache(folder, 3000)
     cache.put(KEY, value())
     left = {path.name for path in folder.iterdir()}
-    assert left == {"notes.txt", "x.entry", "ab.entry", f"{'ef' * 32}.entry", ".begun-young", f"{KEY.digest}.entry"}
+    assert left == {"notes.txt", "x.entry", "ab.entry", f"{'ef' * 32}.entry", f"{KEY.digest}.entry"}
 
 
 def test_several_at_the_same_time(cache: Cache) -> None:
@@ -331,9 +326,7 @@ def test_clearing_removes_what_is_about_a_path_and_below_it(tmp_path: Path, home
     own = Cache(run / ".cache", 1 << 20)
     own.put(EntryKey(str(run), f"{5:064x}"), value())
     own.put(EntryKey("/where/it/was/recorded", f"{6:064x}"), value())
-    abandoned = own.folder / ".begun-by-who-was-killed"
-    abandoned.touch()
-    os.utime(abandoned, (1_700_000_000, 1_700_000_000))
+    (own.folder / ".npuperf-left").touch()  # by who was killed
     assert clear(run)[0] == 2
     assert not own.folder.exists()
 
