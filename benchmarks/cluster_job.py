@@ -67,7 +67,7 @@ class Job:
     computes. ``separate``: send and receive, in groups of two, instead of batchSendRecv. ``bare``: ranks without
     kernel_details.csv. ``skipped``: steps (from 0) of ranks that were not recorded, ``shifted``: ranks whose steps are
     numbered by so much more. ``origin_s``: the run begins so much later. ``lonely``: collectives in groups of one, as
-    Megatron has them. ``norm_over``: the kind of group that sums up the gradients\' norm.
+    Megatron has them. ``norm_over``: the kind of group that sums up the gradients' norm.
     """
 
     pp: int = 1
