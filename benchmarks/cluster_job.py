@@ -283,6 +283,13 @@ class Comm(NamedTuple):
     lane: int = 0
 
 
+class Await(NamedTuple):
+    """Later kernels wait for so many operations of a stream, counted from the begin of the step."""
+
+    lane: int
+    count: int
+
+
 class Join(NamedTuple):
     """Later kernels wait for everything on other streams."""
 
@@ -305,7 +312,7 @@ class Program:
     """What one rank does in each step. ``launches``: how many things its host launches."""
 
     kernels: list[Kernel] = field(default_factory=list)
-    items: list[Segment | Comm | Join] = field(default_factory=list)
+    items: list[Segment | Comm | Await | Join] = field(default_factory=list)
     launches: int = 0
 
     def run(self, kernels: list[Kernel]) -> None:
@@ -328,6 +335,7 @@ class _Builder:
         self.job, self.rank, self.own = job, rank, own_groups(job, rank)
         self.stage, self.replica, self.shard = job.place(rank)
         self.program = Program()
+        self.met, self.posted = [0, 0], 0
 
     def build(self) -> Program:
         """Return the program of a step."""
@@ -370,32 +378,62 @@ class _Builder:
             self._exchange(-1, sends=True)
 
     def _interleaved(self) -> None:
-        """Interleaved 1F1B: chunks of layers go round the stages, ``pp`` micro-batches at a time."""
+        """Interleaved 1F1B: chunks of layers go round the stages, ``pp`` micro-batches at a time.
+
+        Sending and receiving go on beside the computing, and a receive is posted as soon as its turn comes among what
+        goes between the two: both post in the order of the stage that sends activations, or they would wait for ever.
+        """
         job = self.job
         if job.pp < 3 or job.micro_batches % job.pp:
             raise ValueError("interleaved: three stages, micro-batches a multiple of them")
-        turns = job.micro_batches * job.virtual
-        ahead = 2 * (job.pp - self.stage - 1) + (job.virtual - 1) * job.pp
-        ahead = turns if job.micro_batches == job.pp else min(ahead, turns)
-        for k in range(turns + ahead):
-            if k < turns:
-                self._turn(k // job.pp % job.virtual, False, False)
-            if k >= ahead:
-                k -= ahead
-                self._turn(job.virtual - 1 - k // job.pp % job.virtual, True, k == turns - 1)
+        after, turns = (self.stage + 1) % job.pp, self._turns(self.stage)
+        came = sent = 0  # on the stream to the stage after
+        for n, (backward, part) in enumerate(turns):
+            if backward and part < job.parts - 1:
+                self._move(after, receives=True, blocks=False, lane=1 + after)
+                came += 1
+                self.program.items.append(Await(1 + after, came + sent))
+            elif not backward and part > 0:
+                self._meet_before(backward)
+            if backward:
+                self._backward(n == len(turns) - 1, part)
+            else:
+                self._forward(part)
+            if backward and part > 0:
+                self._meet_before(backward)
+            elif not backward and part < job.parts - 1:
+                self._move(after, sends=True, blocks=False, lane=1 + after)
+                sent += 1
 
-    def _turn(self, chunk: int, backward: bool, last: bool) -> None:
-        """One chunk of one micro-batch, with what comes before and goes on: its part of the model has neighbours."""
-        part, parts = chunk * self.job.pp + self.stage, self.job.parts
-        before, after = (part + 1, part - 1) if backward else (part - 1, part + 1)
-        if 0 <= before < parts:
-            self._move(before % self.job.pp, receives=True)
-        if backward:
-            self._backward(last, part)
-        else:
-            self._forward(part)
-        if 0 <= after < parts:
-            self._move(after % self.job.pp, sends=True, blocks=False, lane=1 + after % self.job.pp)
+    def _meet_before(self, backward: bool) -> None:
+        """The next gradients go to the stage before, or the next activations are waited for."""
+        before = (self.stage - 1) % self.job.pp
+        order = self._order(before)
+        self.met[backward] += 1
+        place = [n for n, kind in enumerate(order, 1) if kind == backward][self.met[backward] - 1]
+        for sends in order[self.posted : place]:
+            self._move(before, sends=sends, receives=not sends, blocks=False, lane=1 + before)
+        self.posted = max(self.posted, place)
+        if not backward:
+            self.program.items.append(Await(1 + before, place))
+
+    def _turns(self, stage: int) -> list[tuple[bool, int]]:
+        """Return what a stage does in turn: whether backward, and of which part of the model."""
+        job = self.job
+        count = job.micro_batches * job.virtual
+        ahead = 2 * (job.pp - stage - 1) + (job.virtual - 1) * job.pp
+        ahead = count if job.micro_batches == job.pp else min(ahead, count)
+        found = []
+        for k in range(count + ahead):
+            if k < count:
+                found.append((False, k // job.pp % job.virtual * job.pp + stage))
+            if k >= ahead:
+                found.append((True, (job.virtual - 1 - (k - ahead) // job.pp % job.virtual) * job.pp + stage))
+        return found
+
+    def _order(self, stage: int) -> list[bool]:
+        """Return in which order activations of a stage (False) and gradients for it (True) go."""
+        return [backward for backward, part in self._turns(stage) if part < self.job.parts - 1]
 
     def _exchange(self, towards: int, sends: bool = False, receives: bool = False) -> None:
         """With a neighbour; separately, activations go before gradients on both sides."""

@@ -129,18 +129,24 @@ def names(root: Named, expected: Expected) -> bool:
 
 
 class Balance:
-    """What moving work to the mean stage brings, by simulation: all stages as long as their mean, other faults stay."""
+    """What moving work to the mean stage brings, by simulation: all stages as long as their mean, other faults stay.
+
+    What comes and goes with the steps is one of those: no work is moved for it.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
-        truth, job = scenario.truth, scenario.job
+        job = scenario.job
         alone = job.dp * job.tp == 1  # a stage of one rank: what is wrong with the rank is so with the stage
         stages = range(job.pp)
+        lasting = replace(job, faults=tuple(f for f in job.faults if not f.steps))
+        truth = scenario.truth if lasting == job else simulate(lasting)
         compute = [min(truth.compute_ns(r) for r in job.stage_ranks(s)) for s in stages]
         clean = [min(truth.clean.compute_ns(r) for r in job.stage_ranks(s)) for s in stages]
         mean = float(np.mean(compute))
-        others = tuple(f for f in job.faults if f.kind != "stage" and not (f.kind == "compute" and alone))
+        kinds = ("stage", "compute") if alone else ("stage",)
+        others = tuple(f for f in job.faults if f.kind not in kinds or f.steps)
         even = tuple(Fault("stage", stage=s, factor=mean / clean[s]) for s in stages)
-        self.gain_ns = truth.step_ns - simulate(replace(job, faults=others + even)).step_ns
+        self.gain_ns = scenario.truth.step_ns - simulate(replace(job, faults=others + even)).step_ns
         self.long = {job.stage_ranks(s) for s in stages if compute[s] > 1.03 * mean}
 
     def unequal(self, root: Named) -> bool:
@@ -153,7 +159,7 @@ def must_be_named(scenario: Scenario, expected: Expected, balance: Balance | Non
     job, fault = scenario.job, expected.fault
     if expected.small or not expected.visible or "jitter" in expected.kinds:
         return False  # too little; its ranks were not recorded; luck is no lasting cause
-    by_stage = fault.kind == "stage" or (fault.kind == "compute" and job.dp * job.tp == 1 < job.pp)
+    by_stage = fault.kind == "stage" or (fault.kind == "compute" and job.dp * job.tp == 1 < job.pp and not fault.steps)
     if by_stage and balance is not None and balance.gain_ns < 1.5 * SMALL * scenario.truth.step_ns:
         return False  # a stage is mended by moving work: there is nothing to gain where all are as long as the mean
     if fault.kind == "group" and job.tp == job.pp == 1:

@@ -18,6 +18,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 from cluster_job import (
+    Await,
     Comm,
     Fault,
     Group,
@@ -109,10 +110,14 @@ class StepRecord:
 
 @dataclass
 class _Lane:
-    """A stream beside the main one: operations not yet over, with when they may begin; when the last one was."""
+    """A stream beside the main one: operations not yet over, with when they may begin; ends of the step's others.
+
+    ``wanted``: how many of them the main one waits for.
+    """
 
     queue: deque[tuple[Operation, int]] = field(default_factory=deque)
-    end: int = 0
+    ends: list[int] = field(default_factory=list)
+    wanted: int = -1
 
 
 class _Rank:
@@ -144,6 +149,7 @@ class _Rank:
         self.steps.append(StepRecord(step, at, at, empty, empty.copy(), launch))
         self.ready = launch + round(job.latency_us * 1000)
         self.cursor = 0
+        self.lanes.clear()
 
     def end_step(self) -> bool:
         """The host waits for the device; return whether another step begins."""
@@ -200,6 +206,12 @@ class _Machine:
                 rank.main = max(rank.main, rank.other)
             elif isinstance(item, Segment):
                 rank.compute(item)
+            elif isinstance(item, Await):
+                lane = rank.lanes[item.lane]
+                if len(lane.ends) < item.count:
+                    lane.wanted = item.count
+                    return
+                rank.main = max(rank.main, lane.ends[item.count - 1])
             else:
                 self._meet(rank, item)
                 if item.blocks:
@@ -217,7 +229,7 @@ class _Machine:
         lane = rank.lanes[comm.lane]
         lane.queue.append((op, ready))
         if len(lane.queue) == 1:
-            self._arrive(op, rank, max(ready, lane.end))
+            self._arrive(op, rank, max([ready, *lane.ends[-1:]]))
 
     def _operation(self, rank: _Rank, comm: Comm) -> Operation:
         """The k-th of a rank with the same peers, and the same way, is the k-th of theirs."""
@@ -258,9 +270,12 @@ class _Machine:
             self.runnable.append(rank)
             return
         lane = rank.lanes[op.comm[rank.rank].lane]
-        lane.end = end
+        lane.ends.append(end)
         rank.other = max(rank.other, end)
         lane.queue.popleft()
+        if len(lane.ends) == lane.wanted:
+            lane.wanted = -1
+            self.runnable.append(rank)
         if lane.queue:
             following, ready = lane.queue[0]
             self._arrive(following, rank, max(ready, end))

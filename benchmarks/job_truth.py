@@ -260,7 +260,7 @@ class Unseen(Scenario):
 
     def gain_ns(self, root: Root, cause: Cause) -> int:
         """What repairing what a root names brings: of a fault, only on its ranks."""
-        if cause.fault is None or root.kind == "stage":
+        if cause.fault is None or (root.kind == "stage" and not cause.fault.fault.steps):
             return self.balance.gain_ns if self.balance else cause.gain_ns
         fault = cause.fault.fault
         rest = tuple(r for r in fault.ranks if r not in root.ranks)
