@@ -244,30 +244,37 @@ class Unseen(Scenario):
     @cached_property
     def causes(self) -> list[Cause]:
         """All that an analysis should name, the costliest first; of a stage, what moving its work brings."""
-        found = [Cause(e.gain_ns, e) for e in self.wrong if e.kinds != {"stage"}]
-        step, balance = self.truth.step_ns, self.balance
-        if balance is not None and balance.long and balance.gain_ns >= SMALL * step:
+        found = [Cause(e.gain_ns, e) for e in self.wrong if not _by_stage(e)]
+        balance = self.balance
+        if balance is not None and balance.long and balance.gain_ns >= SMALL * self.truth.step_ns:
             found.append(Cause(balance.gain_ns))
         return sorted(found, key=lambda c: -c.gain_ns)
 
     def is_named(self, root: Root, cause: Cause) -> bool:
         """Whether a root is this cause; of several ranks that are slow alike one may be named alone."""
         if cause.fault is None:
-            return self.balance is not None and self.balance.unequal(root)
+            unequal = self.balance is not None and self.balance.unequal(root)
+            return unequal or any(names(root, e) for e in self.wrong if _by_stage(e))
         if cause.fault.fault.kind == "compute" and root.kind in cause.fault.kinds and root.ranks:
             return set(root.ranks) <= set(cause.fault.ranks)
         return bool(root.ranks) and names(root, cause.fault)
 
-    def gain_ns(self, root: Root, cause: Cause) -> int:
-        """What repairing what a root names brings: of a fault, only on its ranks."""
-        if cause.fault is None or (root.kind == "stage" and not cause.fault.fault.steps):
-            return self.balance.gain_ns if self.balance else cause.gain_ns
-        fault = cause.fault.fault
-        rest = tuple(r for r in fault.ranks if r not in root.ranks)
+    def gain_ns(self, roots: Sequence[Root], cause: Cause) -> int:
+        """What repairing what roots name brings: of a fault, only on their ranks; of a rank of a stage, its own."""
+        if cause.fault is None:
+            own = (e.gain_ns for e in self.wrong if _by_stage(e) and any(r.kind == "rank" for r in roots))
+            return next(own, cause.gain_ns)
+        fault, named = cause.fault.fault, {rank for root in roots for rank in root.ranks}
+        rest = tuple(r for r in fault.ranks if r not in named)
         if fault.kind != "compute" or not rest:
             return cause.gain_ns
         faults = tuple(replace(f, ranks=rest) if f == fault else f for f in self.job.faults)
         return self.truth.step_ns - simulate(replace(self.job, faults=faults)).step_ns
+
+
+def _by_stage(expected: Expected) -> bool:
+    """Whether a fault makes stages unequal, all of one stage in all steps alike: work is moved."""
+    return "stage" in expected.kinds and not expected.fault.steps
 
 
 def _told(job: Job) -> str:
@@ -307,20 +314,20 @@ def score(unseen: Unseen, result: Result) -> Score:
     found = Score(unseen.seed, unseen.name, unseen.shown, unseen.job.world)
     roots = _blaming(result.cluster)
     left = list(roots)
-    for n, cause in enumerate(unseen.causes):
+    for cause in unseen.causes:
         own = [root for root in left if unseen.is_named(root, cause)]
         left = [root for root in left if root not in own]
-        if cause.fault is not None and n < 2 and len(unseen.wrong) > 1 and cause.fault is not unseen.wrong[0]:
-            found.second = bool(own)
-            found.missed += [] if own else [f"second: {_fault(cause)} not among {_said(roots)}"]
-        for root in own[:1]:
-            _gain(found, unseen, root, cause)
+        if own:
+            _gain(found, unseen, own if cause.fault is None else own[:1], cause)
+    if len(unseen.wrong) > 1:
+        second = Cause(0) if _by_stage(unseen.wrong[1]) else Cause(unseen.wrong[1].gain_ns, unseen.wrong[1])
+        found.second = any(unseen.is_named(root, second) for root in roots)
+        found.missed += [] if found.second else [f"second: {_fault(second)} not among {_said(roots)}"]
     if unseen.causes:
         equal = [c for c in unseen.causes if c.gain_ns >= EQUAL * unseen.causes[0].gain_ns]
         found.first = bool(roots) and any(unseen.is_named(roots[0], c) for c in equal)
         found.missed += [] if found.first else [f"first: {_fault(unseen.causes[0])}; said {_said(roots, result)}"]
-    found.blamed = [_said([root]) for root in left if not unseen.balance or not unseen.balance.unequal(root)]
-    found.blamed = [said for root, said in zip(left, found.blamed, strict=False) if not _small(unseen, root)]
+    found.blamed = [_said([root]) for root in left if not _allowed(unseen, root)]
     found.missed += [f"blamed: {said}" for said in found.blamed]
     return found
 
@@ -330,18 +337,21 @@ def _blaming(cluster: Cluster | None) -> list[Root]:
     return [r for r in cluster.roots if r.kind in BLAMING or (r.kind == "jitter" and r.ranks)] if cluster else []
 
 
-def _small(unseen: Unseen, root: Root) -> bool:
-    """Whether a root is a fault that is not worth naming."""
-    return any(names(root, e) for e in unseen.expected() if e not in unseen.wrong)
+def _allowed(unseen: Unseen, root: Root) -> bool:
+    """Whether a root is true without being asked for: a fault not worth naming, a stage a little longer."""
+    unequal = unseen.balance is not None and unseen.balance.unequal(root)
+    return unequal or any(names(root, e) for e in unseen.expected() if e not in unseen.wrong)
 
 
-def _gain(found: Score, unseen: Unseen, root: Root, cause: Cause) -> None:
-    true = unseen.gain_ns(root, cause)
-    if root.gain_ns_per_step is None:
+def _gain(found: Score, unseen: Unseen, roots: Sequence[Root], cause: Cause) -> None:
+    """Stages share what moving work brings: their gains are added."""
+    true = unseen.gain_ns(roots, cause)
+    gains = [root.gain_ns_per_step for root in roots if root.gain_ns_per_step is not None]
+    if not gains:
         found.gains.append(False)
         found.missed.append(f"gain: none told of {_fault(cause)}")
         return
-    low, high = root.gain_ns_per_step
+    low, high = (sum(side) for side in zip(*gains, strict=True))
     right = (1 - NEAR) * low <= true <= (1 + NEAR) * high
     found.gains.append(right)
     found.width.append((high - low) / 2 / true)
