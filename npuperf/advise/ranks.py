@@ -267,8 +267,11 @@ def _exposed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
         },
         gain=at_most((0, min(most, replayed[1]) if replayed else most)),
         refute=_FASTER_NETWORK,
-        next=say("analyze the folder with all ranks: it tells who waits for whom"),
-    )
+        next=say("record the process groups (newer releases of PyTorch, with ProfilerActivity.CPU), then analyze the "
+                 "folder with all ranks: it tells who waits for whom")
+        if summary.kineto and not summary.operations.group.known().any()
+        else say("analyze the folder with all ranks: it tells who waits for whom"),
+    )  # fmt: skip
 
 
 def _exposed_of_job(job: JobView) -> list[Detected]:

@@ -14,9 +14,10 @@ class ProcessGroup(Struct, frozen=True):
     """A process group as a rank knows it.
 
     ``id``: what operations carry of it: the 64-bit hash of its name as a decimal number, in files without the hash
-    its last three digits, in Kineto traces the name itself. ``kind``: what the program calls it (tp, pp, dp_cp, …),
-    None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded. ``least``:
-    how many it has at least, by the ends of the links that this rank's collectives used; 0 where no link is recorded.
+    its last three digits, in Kineto traces its name and its ranks. ``kind``: what the program calls it (tp, pp, dp_cp,
+    …), None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded.
+    ``least``: how many it has at least, by the ends of the links that this rank's collectives used; 0 where no link is
+    recorded.
     """
 
     id: str

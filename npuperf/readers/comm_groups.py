@@ -305,7 +305,7 @@ def _renamed(column: Labels, names: list[str]) -> Labels:
     return Labels(np.append(short.codes, np.int32(-1))[column.codes], short.names)
 
 
-# -- What timelines say about process groups: the names of threads, and the header of PyTorch's own traces.
+# -- What timelines of the NPU's profilers say about process groups: the names of threads.
 
 _THREAD: Final = re.compile(r"Group (.+) Communication")
 #: Some exporters only number the groups.
@@ -326,11 +326,3 @@ def named_operations(trace: Trace, collective: Slices) -> Operations:
     mine = np.flatnonzero(group.known() & (ends == digits))
     here = collective.take(mine)
     return operations(here.name, here.start, here.end, group=group.take(mine))
-
-
-def header_groups(header: Mapping[str, object]) -> GroupBook:
-    """Return how many ranks a PyTorch trace says there are."""
-    info = header.get("distributedInfo")
-    size = info.get("world_size") if isinstance(info, dict) else None
-    usable = isinstance(size, int) and not isinstance(size, bool) and size > 0
-    return GroupBook(distributed={"world_size": size} if usable and isinstance(size, int) else {})

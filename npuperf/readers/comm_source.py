@@ -61,7 +61,7 @@ def join(
         left_out.append(place < 0)
         bandwidth, vendor = _added(bandwidth, part.bandwidth, place), _added(vendor, part.vendor, place)
     if len(named):
-        ops, _ = _enriched(ops, named, _places(ops, named), alone=False)
+        ops, _ = _enriched(ops, named, _places(ops, named), alone=False, sure=True)
     order = np.lexsort((ops.end, ops.start)).astype(np.int64)
     at = np.empty(len(order) + 1, np.int64)
     at[order], at[-1] = np.arange(len(order)), -1
@@ -151,7 +151,7 @@ def _places(ops: Operations, recorded: Operations) -> I64:
     if not len(ops) or not len(recorded):
         return np.full(len(recorded), -1, np.int64)
     ours, theirs = shared_codes(ops.name, recorded.name)
-    (nth, many), (their_nth, their_many) = _nth(ours, ops.start), _nth(theirs, recorded.start)
+    (nth, many), (their_nth, their_many) = (_nth(*of) for of in ((ours, ops), (theirs, recorded)))
     place = match_keys((theirs, their_nth), (ours, nth))
     step = pick(ops.step, place)
     steps_differ = (step != recorded.step) & (step >= 0) & (recorded.step >= 0)
@@ -167,11 +167,11 @@ def _places(ops: Operations, recorded: Operations) -> I64:
     return np.where(again, -1, place)
 
 
-def _nth(name: I64, start: I64) -> tuple[I64, I64]:
-    """Return which of its name each row is, by start, and how many have that name."""
-    order = np.lexsort((start, name))
+def _nth(name: I64, ops: Operations) -> tuple[I64, I64]:
+    """Return which of its name each row is, by start, then end, and how many have that name."""
+    order = np.lexsort((ops.end, ops.start, name))
     _, first, inverse, count = np.unique(name[order], return_index=True, return_inverse=True, return_counts=True)
-    nth, many = np.empty(len(name), np.int64), np.empty(len(name), np.int64)
+    nth, many = np.empty((2, len(name)), np.int64)
     nth[order] = np.arange(len(name)) - first[inverse]
     many[order] = count[inverse]
     return nth, many
@@ -199,9 +199,12 @@ def _near(ops: Operations, recorded: Operations, place: I64) -> Mask:
     return near.astype(np.bool_)
 
 
-def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool) -> tuple[Operations, I64]:
+def _enriched(
+    ops: Operations, recorded: Operations, place: I64, *, alone: bool, sure: bool = False
+) -> tuple[Operations, I64]:
     """Fill what ``ops`` lack from what was recorded, and add what they lack wholly.
 
+    ``sure``: recorded types count before those of names: NCCL runs alltoall by the kernels that send and receive.
     Also return where each recorded operation is now; -1: it has no time, or is perhaps another device's.
     """
     back = np.full(len(ops), -1, np.int64)
@@ -209,11 +212,12 @@ def _enriched(ops: Operations, recorded: Operations, place: I64, *, alone: bool)
     numbers: dict[str, Any] = {
         part: _first(getattr(ops, part), pick(getattr(recorded, part), back)) for part in _FILLED
     }
+    type_, p2p = recorded.type.take(back), np.append(recorded.p2p, False)[back]
     filled = replace(
         ops,
-        type=ops.type.fill(recorded.type.take(back)),
+        type=type_.fill(ops.type) if sure else ops.type.fill(type_),
         group=recorded.group.take(back).fill(ops.group),
-        p2p=ops.p2p | np.append(recorded.p2p, False)[back],
+        p2p=np.where(type_.known(), p2p, ops.p2p) if sure else ops.p2p | p2p,
         **numbers,
     )
     new = np.flatnonzero((place < 0) & (recorded.start > 0) & alone)

@@ -123,6 +123,8 @@ _BLANK: Final = b" \t\r\n"
 _BETWEEN: Final = _BLANK + b","
 GAP: Final = re.compile(rb"\}\s*,\s*\{")
 _NAN: Final = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
+#: A group without a description, as some releases of Kineto write it: nothing stands where its text should be.
+_UNTOLD: Final = re.compile(rb'("Process Group Description"\s*:)(\s*[,}])')
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OBJECTS: Final = json.JSONDecoder()
 _END: Final = re.compile(rb"\}\s*\]")
@@ -165,11 +167,32 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class RawArgs(Args, gc=False):
+    """What PyTorch's own traces say of a collective as well, at its kernel and at its record_param_comms.
+
+    Source: saveNcclMeta in torch/csrc/profiler/util.cpp, appendCollectiveArgs in Kineto's output_json.cpp. ``members``
+    may be a list, or its text, in which from 30 ranks on most are "...".
+    """
+
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_id: Any = msgspec.field(default=None, name="Process Group ID")  # of torch 2.3 and before
+    described: Any = msgspec.field(default=None, name="Process Group Description")
+    members: Any = msgspec.field(default=None, name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    first_rank: Any = msgspec.field(default=None, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=None, name="Global rank stride")
+    source: Any = msgspec.field(default=None, name="Src Rank")
+    target: Any = msgspec.field(default=None, name="Dst Rank")
+    sequence: Any = msgspec.field(default=None, name="Seq")
+
+
 class RawEvent(Event, gc=False):
     """An event whose times may be numbers: kept as text, because a float64 loses 250 ns of an epoch."""
 
     ts: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
     dur: msgspec.Raw = msgspec.Raw(b"null")  # type: ignore[assignment]
+    args: RawArgs | None = None
 
 
 _TEXT_TIMES: Final = msgspec.json.Decoder(list[Event])
@@ -353,6 +376,9 @@ class FilePieces:
         with contextlib.suppress(*DAMAGED):
             return self._decode(text)
         plain, changed = _NAN.subn(rb"\1null", text)  # numbers that JSON does not have
+        if b'"Process Group Description"' in text:
+            plain, untold = _UNTOLD.subn(rb"\1null\2", plain)
+            changed += untold
         with contextlib.suppress(*DAMAGED):
             return self._decode(plain) if changed else None
         return None

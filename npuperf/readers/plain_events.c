@@ -381,7 +381,7 @@ INLINE int read_value(Text *t, Token *token) {
 enum {
     KEY_TS, KEY_DUR, KEY_PH, KEY_NAME, KEY_CAT, KEY_PID, KEY_TID, KEY_ID, KEY_ARGS, KEYS_OF_EVENT,
     ARG_CONNECTION = KEYS_OF_EVENT, ARG_TASK_TYPE, ARG_STACK, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE,
-    ARG_OPERATION, ARG_MOVED, ARG_NAME, ARG_LABELS, ARG_SORT_INDEX, ARG_MHZ, KEYS
+    ARG_OPERATION, ARG_MOVED, ARG_NAME, ARG_LABELS, ARG_SORT_INDEX, ARG_MHZ, ARG_COLLECTIVE, KEYS
 };
 
 typedef struct {
@@ -396,6 +396,7 @@ static const Key EVENT_KEYS[] = {
 static const Key ARG_KEYS[] = {
     KEY("connection_id"), KEY("Task Type"), KEY("Call stack"), KEY("correlation"), KEY("External id"), KEY("stream"),
     KEY("device"), KEY("operation"), KEY("size(B)"), KEY("name"), KEY("labels"), KEY("sort_index"), KEY("MHz"),
+    KEY("Collective name"),
 };
 
 /* The members of an event that are wanted; ``seen``: a bit per one that there is. */
@@ -654,7 +655,7 @@ typedef struct {
     int64_t *numbers;    /* NUMBERS rows */
     int32_t *words;      /* COLUMN_WORDS rows of raw codes */
     int64_t *flows;      /* FLOWS rows */
-    int64_t *others;     /* 2 rows: begin and end in the text of metadata, and of values of the wanted counter */
+    int64_t *others;     /* 2 rows: begin and end in the text of metadata, of values of the wanted counter, of collectives */
     int64_t slices, arrows, named, events;
     int64_t cut;         /* where the first event stands that was not taken */
     int64_t wide;        /* arrows whose id has more than 64 bits */
@@ -765,16 +766,25 @@ static int add_arrow(Reader *r, Found *f, const Event *e) {
     return PLAIN_OK;
 }
 
-static int add_event(Reader *r, Found *f, Event *e, const char *begin, const char *end, int any_times) {
-    const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
-    f->events++;
-    if (is_text(ph, "X")) return f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
-    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
-    if (!is_text(ph, "M") && !(is_text(ph, "C") && (name->escaped || is_text(name, "AI Core Freq")))) return PLAIN_OK;
+/* Leave an event's text to the other decoder. */
+static int add_other(Found *f, const Event *e, const char *begin, const char *end) {
     if (f->named == f->most) return PLAIN_ODD;
     f->others[f->named] = begin - e->text;
     f->others[f->most + f->named++] = end - e->text;
     return PLAIN_OK;
+}
+
+static int add_event(Reader *r, Found *f, Event *e, const char *begin, const char *end, int any_times) {
+    const Token *ph = member(e, KEY_PH), *name = member(e, KEY_NAME);
+    f->events++;
+    if (is_text(ph, "X")) {
+        int status = f->slices < f->most ? add_slice(r, f, e, any_times) : PLAIN_ODD;
+        if (status || !any_times || !(e->seen >> ARG_COLLECTIVE & 1)) return status; /* Kineto tells their groups */
+        return add_other(f, e, begin, end);
+    }
+    if (is_text(ph, "s") || is_text(ph, "f")) return f->arrows < f->most ? add_arrow(r, f, e) : PLAIN_ODD;
+    if (!is_text(ph, "M") && !(is_text(ph, "C") && (name->escaped || is_text(name, "AI Core Freq")))) return PLAIN_OK;
+    return add_other(f, e, begin, end);
 }
 
 EXPORT void plain_free(Reader *r) {

@@ -272,7 +272,8 @@ class PlainEvents(Struct, frozen=True):
 
     ``cut``: where the first one that was not taken begins, bytes.
     ``slices`` has a column per name of NUMBERS and TEXTS, ``flows`` id, pid, tid, time, start and arrow; ids are texts
-    where one of them has more than 64 bits. ``others``: the text of metadata and of values of the AI Cores' clock.
+    where one of them has more than 64 bits. ``others``: the text of metadata, of values of the AI Cores' clock, and of
+    collectives (slices as well), whose arguments tell more than columns have.
     ``events``: how many were read, of any kind.
     """
 

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
-from npuperf.base.messages import say
+from npuperf.base.messages import Message, say
 from npuperf.model.chip import Cores, cores_of_soc
 from npuperf.model.device import (
     Context,
@@ -327,6 +327,16 @@ NO_CORES: Final = say(
 )
 
 
+def _no_groups(untold: int, every: int) -> Message:
+    """Say of how many of a trace's collectives the process group is unknown."""
+    return say(
+        "{what}: {consequence}",
+        what=say("no process group for {n} of {all} collectives of a PyTorch trace", n=untold, all=every),
+        consequence=say("who waits for whom in them is unknown (newer releases of PyTorch record it, with "
+                        "ProfilerActivity.CPU)"),
+    )  # fmt: skip
+
+
 def read_source(source: Source, log: ReadLog, progress: Progress | None = None) -> SourceRead:
     """Read everything a source has.
 
@@ -363,4 +373,9 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
     profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]
     found.communication.report(log)
+    if timeline and timeline.kineto:
+        groups = [profile.communication.operations.group.known() for profile in profiles]
+        every, told = sum(map(len, groups)), sum(int(np.count_nonzero(known)) for known in groups)
+        if told < every:
+            log.missing.append(_no_groups(every - told, every))
     return SourceRead(tuple(profiles), None if profiles else found.host_alone())

@@ -24,7 +24,8 @@ from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.names import is_collective
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.cells import integer
-from npuperf.readers.comm_groups import GroupBook, header_groups, named_operations
+from npuperf.readers.collectives import told_operations, torch_groups
+from npuperf.readers.comm_groups import GroupBook, named_operations
 from npuperf.readers.join import Queue, behind_launches, carrying, enclosing, match, match_keys, pick, user_frames
 from npuperf.readers.trace import Slices, Trace
 
@@ -396,6 +397,7 @@ def _kineto(trace: Trace) -> TraceTimeline:
         launch_thread=pick(runtime.tid, launch),
         op=op,
     )
+    groups = torch_groups(trace.header, trace.groups)
     numbers = np.where(gpu.device >= 0, gpu.device, gpu.pid)
     devices: dict[int | None, Tasks] = {d: tasks.filter(numbers == d).sorted() for d in distinct(numbers).tolist()}
     return TraceTimeline(
@@ -405,5 +407,6 @@ def _kineto(trace: Trace) -> TraceTimeline:
         soc=soc,
         rank=rank,
         kineto=True,
-        book=header_groups(trace.header),
+        named=told_operations(gpu.filter(work == Work.COMMUNICATION), runtime, trace.collectives, groups),
+        book=groups.book,
     )

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -15,11 +15,11 @@ from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.model.groups import rows_of_each
 from npuperf.model.host import frame_cause, is_user_frame
-from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.labels import I64, Columns, Labels, Mask
 from npuperf.readers.cells import FAR_OFF, LATEST_NS, far_off, integer, nanoseconds, spans_days
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
-from npuperf.readers.pieces import Args, Event, FilePieces, RawEvent, decoded
+from npuperf.readers.pieces import Args, Event, FilePieces, RawArgs, RawEvent, decoded
 from npuperf.readers.plain_events import (
     PiecedColumns,
     PlainEvents,
@@ -146,10 +146,40 @@ class Links(Struct, frozen=True):
         return cls(tid[s], time[s], pid[f], tid[f], time[f])
 
 
+class GroupText(NamedTuple):
+    """A process group as an event of PyTorch's own traces spells it, part by part; None: the event lacks the part."""
+
+    name: Any
+    number: Any
+    described: Any
+    members: Any
+    size: Any
+    first: Any
+    stride: Any
+
+
+class Collectives(Columns, frozen=True):
+    """What PyTorch's own traces say of collectives: a row per event that does, a kernel or a record_param_comms.
+
+    ``external``: the operator (of a record_param_comms itself); ``type`` as torch spells it; ``group``: which of the
+    trace's groups; ``sequence``: the number in the group; ``peer``: the global rank that is sent to or received from.
+    """
+
+    kernel: Mask
+    tid: I64
+    time: I64
+    external: I64
+    type: Labels
+    group: I64
+    sequence: I64
+    peer: I64
+
+
 class Trace(Struct):
     """A whole timeline. ``processes``, ``process_labels`` and ``process_order`` by pid, ``threads`` by (pid, tid).
 
-    ``clock``: time (epoch ns), process and MHz of each value of the AI Cores' clock.
+    ``clock``: time (epoch ns), process and MHz of each value of the AI Cores' clock. ``collectives`` are of the
+    ``groups``.
     """
 
     slices: Slices
@@ -160,6 +190,8 @@ class Trace(Struct):
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
     clock: tuple[tuple[int, int, int], ...] = ()
+    collectives: Collectives = field(default_factory=Collectives.empty)
+    groups: tuple[GroupText, ...] = ()
 
     def pids(self, *names: str) -> list[int]:
         """Return the processes with one of these names."""
@@ -224,8 +256,9 @@ class _Gatherer:
     """
 
     def __init__(self) -> None:
-        self.words = {name: Words() for name in (*SLICE_TEXTS, "arrow")}
-        self.slices, self.flows = PiecedColumns(), PiecedColumns()
+        self.words = {name: Words() for name in (*SLICE_TEXTS, "arrow", "collective")}
+        self.slices, self.flows, self.collectives = PiecedColumns(), PiecedColumns(), PiecedColumns()
+        self._groups: dict[GroupText, int] = {}
         self.events = 0
         #: What reads pieces that this gatherer takes as columns.
         self.plain = plain_reader(self.words, sorted(_ARROWS))
@@ -246,7 +279,9 @@ class _Gatherer:
         """
         self.events += len(events)
         if isinstance(events, PlainEvents):
-            self._add_named(decoded(b"[%b]" % b",".join(events.others), events.any_times))
+            others = decoded(b"[%b]" % b",".join(events.others), events.any_times)
+            self._add_named(others)
+            self._add_collectives([e for e in others if e.ph == "X"])
             if len(events.flows["id"]):
                 self.flows.add(events.flows)
             return self._add_slices(dict(events.slices)) if len(events.slices["start"]) else 0
@@ -264,6 +299,7 @@ class _Gatherer:
             self.flows.add(part)
         self._add_named([e for e in others if e.ph in ("M", "C")])
         complete = [e for e in events if e.ph == "X"]
+        self._add_collectives(complete)
         return self._add_slices(self._columns(complete)) if complete else 0
 
     def _add_named(self, events: list[Event]) -> None:
@@ -275,6 +311,26 @@ class _Gatherer:
         clock = [e for e in events if e.name == _CLOCK and e.ph == "C"]
         mhz, pids = [integer((e.args or _NO_ARGS).mhz) for e in clock], [integer(e.pid) for e in clock]
         self._clock += zip(nanoseconds([e.ts for e in clock]).tolist(), pids, mhz, strict=True)
+
+    def _add_collectives(self, events: list[Event]) -> None:
+        """Take what complete events tell of collectives; only numbers as times come with that."""
+        if not events or not isinstance(events[0], RawEvent):
+            return
+        told = [(e, a) for e in events if isinstance(a := e.args, RawArgs) and a.collective is not None]
+        if not told:
+            return
+        texts = [_group_text(a) for _, a in told]
+        part = {
+            "time": nanoseconds([e.ts for e, _ in told]),
+            "kernel": np.fromiter([e.cat != "cpu_op" for e, _ in told], np.bool_, len(told)),
+            "tid": integers([e.tid for e, _ in told]),
+            "external": integers([a.external for _, a in told]),
+            "type": self.words["collective"].codes([str(a.collective) for _, a in told]),
+            "group": np.fromiter([self._groups.setdefault(t, len(self._groups)) for t in texts], np.int32, len(told)),
+            "sequence": integers([a.sequence for _, a in told]),
+            "peer": integers([a.target if a.source is None else a.source for _, a in told]),
+        }
+        self.collectives.add(part)
 
     def _columns(self, events: list[Event]) -> dict[str, Any]:
         words = self.words
@@ -333,7 +389,15 @@ class _Gatherer:
         columns |= {name: columns[name] + base for name in ("start", "end") if base}
         columns |= {name: self.words[name].labels(self.slices.pop(name)).narrowed() for name in SLICE_TEXTS}
         clock = tuple((time + base, pid, mhz) for time, pid, mhz in self._clock)
-        trace = Trace(Slices(columns), flows, header=header, clock=clock)
+        told = {name: self.collectives.pop(name) for name in Collectives.__struct_fields__}
+        numbers = ("tid", "time", "external", "group", "sequence", "peer")
+        told |= {name: told[name].astype(np.int64) for name in numbers}
+        told |= {"time": told["time"] + base, "type": self.words["collective"].labels(told["type"])}
+        told["kernel"] = told["kernel"] == 1
+        trace = Trace(
+            Slices(columns), flows, header=header, clock=clock, collectives=Collectives(**told),
+            groups=tuple(self._groups),
+        )  # fmt: skip
         for event in self._meta.values():
             pid, tid = integer(event.pid), integer(event.tid)
             args = event.args or _NO_ARGS
@@ -346,3 +410,11 @@ class _Gatherer:
             elif event.name == "thread_name" and args.label is not None:
                 trace.threads[pid, tid] = str(args.label)
         return trace
+
+
+def _group_text(args: RawArgs) -> GroupText:
+    """Return a group as it is spelled; lists as their text, so that what is spelled alike is one."""
+    parts = (
+        args.group, args.group_id, args.described, args.members, args.group_size, args.first_rank, args.rank_stride,
+    )  # fmt: skip
+    return GroupText(*(str(part) if isinstance(part, (list, dict)) else part for part in parts))
