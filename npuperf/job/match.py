@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary, least_transfer
-from npuperf.model.communication import ProcessGroup
+from npuperf.model.communication import Operations, ProcessGroup
 from npuperf.model.groups import alike, distinct, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
@@ -110,7 +110,7 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     single = np.array([g.single for g in groups] + [False], np.bool_)
     all_there = np.array([g.complete for g in groups] + [False], np.bool_)
     nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
-    key = _keys(ranks, nameless, (size[group] > 2) & p2p)
+    key = _keys(ranks, nameless, (size[group] > 2) & p2p, world)
     instance = _instances(rank, group, key, step, start, (key >= 0) & (group >= 0) & ~single[group])
     members, starts = _by_instance(instance)
     heads = members[starts]
@@ -142,16 +142,22 @@ def _by_instance(instance: I64) -> tuple[I64, I64]:
     return members, np.flatnonzero(np.diff(instance[members], prepend=-1))
 
 
-def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask) -> I64:
+def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int | None) -> I64:
     """Number what operations that are one and the same have in common; -1: nothing tells.
 
-    That is the exported name; of point-to-point operations the running number, as both ends differ in the rest, and in
-    ``wide`` groups, of more than two ranks, the pair of ranks and the order among those, where the peer is known.
-    Operations without a group go by type and order: only where all ranks run the same sequence of them.
+    That is the exported name, of NCCL's, whose kernels are called alike, the type and the number in the group; of
+    point-to-point operations the number alone, as both ends differ in the rest, and in ``wide`` groups, of more than
+    two ranks, the pair of ranks and the order among those, where the peer is known.
+    Operations without a group go by type and order: only where all ranks run the same sequence of them. That several
+    groups of NCCL do, too: theirs only in a ``world`` of two ranks.
     """
     seen: dict[str, int] = {}
     parts = []
-    for operations in (summary.operations for summary in ranks):
+    for summary in ranks:
+        operations = summary.operations
+        if summary.kineto:
+            parts.append(_torch_keys(operations, seen))
+            continue
         named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
         key = named[operations.name.codes]
         numbered = operations.p2p & (operations.index >= 0)
@@ -162,7 +168,8 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask) -> I64:
 
     without = [~summary.operations.group.known() for summary in ranks]
     sequences = {tuple(s.operations.type.filter(mine).texts()) for s, mine in zip(ranks, without, strict=True)}
-    if len(sequences) == 1 and None not in (sequence := sequences.pop()):
+    one_group = not any(summary.kineto for summary in ranks) or len(ranks) == world == 2
+    if one_group and len(sequences) == 1 and None not in (sequence := sequences.pop()):
         ordered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(sequence))]
         keys[np.concatenate(without)] = ordered * len(ranks)
 
@@ -179,6 +186,16 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask) -> I64:
             pairs[first + row] = seen.setdefault(f"pair {low} {high} {nth}", len(seen))
         first += len(operations)
     return np.where(wide, pairs, keys)
+
+
+def _torch_keys(operations: Operations, seen: dict[str, int]) -> I64:
+    """Number the types of a rank's operations with their numbers in the group, where these are recorded."""
+    types = (*operations.type.names, None)
+    kind = np.where(operations.p2p, len(types), operations.type.codes.astype(np.int64) % len(types))
+    pairs, at = np.unique(np.stack([kind, operations.index]), axis=1, return_inverse=True)
+    names = (*types, "point to point")
+    texts = [f"{names[k]} {n}" if n >= 0 else str(names[k]) for k, n in pairs.T.tolist()]
+    return np.array([seen.setdefault(text, len(seen)) for text in texts], np.int64)[at.ravel()]
 
 
 def _instances(rank: I64, group: I64, key: I64, step: I64, start: I64, usable: Mask) -> I64:

@@ -30,7 +30,8 @@ _AT_ONCE: Final = 0.1
 
 def named_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
     """Return the ranks of the groups that are called pipelines, in their order."""
-    groups = {g.id: g for r in ranks for g in r.groups if _words(g.kind) & _PIPELINE and len(g.ranks) > 1}
+    called = {g.id: (g, _words(g.kind)) for r in ranks for g in r.groups if len(g.ranks) > 1}
+    groups = {id_: g for id_, (g, words) in called.items() if words & _PIPELINE and not words & _OTHERS}
     return [g.ranks for g in groups.values()]
 
 

@@ -118,6 +118,32 @@ def test_without_groups_order_counts_if_all_do_the_same() -> None:
     assert same(match([rank(0, rows), rank(1, rows[::-1])], 2)) == []
 
 
+def gpu(number: int, rows: Sequence[dict[str, Any]], *ranks_of_group: int) -> RankSummary:
+    return replace(
+        rank(number, [{"name": "ncclDevKernel_Generic", **row} for row in rows], *ranks_of_group), kineto=True
+    )
+
+
+def test_kernels_of_nccl_meet_by_type_and_number_whatever_the_step() -> None:
+    """Rank 1 was recorded one operation later, and counts its steps from one more."""
+    first = [{"type": t, "index": 7 + i, "step": i // 2} for i, t in enumerate(("allReduce", "allGather") * 2)]
+    second = [{**row, "step": row["step"] + 1} for row in first[1:]]
+    assert same(match([gpu(0, first, 0, 1), gpu(1, second, 0, 1)], 2)) == [((0, i), (1, i - 1)) for i in (1, 2, 3)]
+
+
+def test_kernels_of_nccl_without_numbers_meet_by_type_and_order_within_the_step() -> None:
+    first = [{"type": t, "step": 1} for t in ("allReduce", "allGather", "allReduce")]
+    second = [first[i] for i in (1, 0, 2)]
+    matched = match([gpu(0, first, 0, 1), gpu(1, second, 0, 1)], 2)
+    assert same(matched) == [((0, 0), (1, 1)), ((0, 1), (1, 0)), ((0, 2), (1, 2))]
+
+
+@pytest.mark.parametrize(("world", "found"), [(2, 2), (4, 0), (None, 0)])
+def test_kernels_of_nccl_without_a_group_meet_only_where_there_can_be_but_one(world: int | None, found: int) -> None:
+    rows = [{"group": None, "type": t} for t in ("allReduce", "allGather")]
+    assert len(same(match([gpu(0, rows), gpu(1, rows)], world))) == found
+
+
 def test_ends_of_point_to_point_operations_meet_by_their_number() -> None:
     """The sender calls it send, the receiver receive; the number in the group of two is the same."""
     sends = [{"name": f"hcom_send__1_{i}_1", "type": "send", "index": i, "p2p": True} for i in (3, 4)]
