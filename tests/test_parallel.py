@@ -196,3 +196,42 @@ def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
     for asked in (("dask",), ("auto", None, "tcp://there:1")):
         with pytest.raises(UsageError, match=r"pip install 'npuperf\[cluster\]'"):
             Engine.asked(*asked)
+
+
+#: A worker that ends before it takes anything, as one that the system kills then, and more work than a pipe holds.
+STILLBORN = """
+from functools import partial
+from multiprocessing import spawn
+from threading import Event, Thread
+import test_parallel as here
+from npuperf.base.errors import InputError
+from npuperf.base.parallel import Engine, map_ranks
+Thread(target=Event().wait, daemon=True).start()
+spawn.set_executable("/bin/false")
+try:
+    map_ranks(partial(here.remembered, bytes(1 << 22)), range(3), Engine("processes", 2))
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_worker_that_ends_while_it_starts_holds_nobody_up() -> None:
+    done = subprocess.run([sys.executable, "-c", STILLBORN], capture_output=True, text=True, timeout=60, check=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "the worker process ended by itself, with status 1", "  next: give it more memory, or fewer --workers"
+    ]  # fmt: skip
+
+
+def test_one_rank_alone_is_not_told_to_take_fewer_workers() -> None:
+    with pytest.raises(InputError) as died:
+        map_ranks(partial(killed, bad=0), [0], Engine("processes"))
+    assert died.value.hint is not None and str(died.value.hint) == "give it more memory"
+
+
+def test_what_the_work_carries_needs_memory_in_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 GB is free, a worker needs 150 MB and three times what it reads: 50 MB alone, 300 MB with 250 MB carried."""
+    monkeypatch.setattr(parallel, "available", lambda: 1000 * MB)
+    monkeypatch.setattr(parallel, "cores", lambda: 8)
+    assert Engine("processes").fitted([50 * MB] * 8).workers == 3
+    assert Engine("processes").fitted([(250 + 50) * MB] * 8).workers == 1

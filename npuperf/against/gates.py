@@ -18,7 +18,7 @@ from typing import Final, Literal, NoReturn, get_args
 from msgspec import Struct
 
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import is_file, shown
+from npuperf.base.files import is_file, is_there, shown
 from npuperf.base.messages import Message, chain, say, series
 from npuperf.base.notes import read_yaml
 from npuperf.base.units import NS_PER_UNIT
@@ -317,7 +317,7 @@ def gates_of(name: str) -> tuple[str, ...]:
     """
     if Path(name).suffix in (".yaml", ".yml") or "/" in name or (name not in _presets() and is_file(Path(name))):
         path = Path(name)
-        if not is_file(path):
+        if not is_there(path):
             raise UsageError(say("--gates {name}: no such file", name=shown(path)))
         return gates_in(path, read_yaml(path).get(_KEY))
     presets = _presets()

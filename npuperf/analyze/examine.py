@@ -39,10 +39,14 @@ from npuperf.readers.log import ReadLog
 
 
 class Earlier(Struct, frozen=True):
-    """What SuperKernels are held against: an earlier profile without them, and lines of CANN's log."""
+    """What SuperKernels are held against: tasks of an earlier profile without them, and lines of CANN's log.
 
-    profiles: tuple[DeviceProfile, ...] = ()
+    ``tasks``: by rank and device; ``size``: of the files that they are from, bytes.
+    """
+
+    tasks: dict[tuple[int | None, int], Tasks] = field(default_factory=dict)
     plog: tuple[str, ...] = ()
+    size: int = 0
 
 
 class Ranked(Struct, frozen=True):
@@ -142,12 +146,11 @@ def examine(
     bound = judged.verdict.bound
     summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
     replaced = []  # the SuperKernels of this profile beside the same device's earlier profile without them
-    if earlier.profiles or earlier.plog:
+    if earlier.tasks or earlier.plog:
         from npuperf.device.fused import check_super_kernels
 
-        who = (profile.rank, profile.device)
-        same = [p for p in earlier.profiles if (p.rank, p.device) == who] or [*earlier.profiles]
-        before = same[0].tasks if same else Tasks.empty()
+        any_ = next(iter(earlier.tasks.values()), Tasks.empty())
+        before = earlier.tasks.get((profile.rank, profile.device), any_)
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
     report = describe(window, judged, request, summary, replaced, totals, worked)
     waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)

@@ -19,6 +19,7 @@ from npuperf.analyze.examine import Earlier, Examined, Ranked, examine
 from npuperf.analyze.request import Question
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, UsageError
+from npuperf.base.files import total_bytes
 from npuperf.base.messages import Message, Series, chain, say, say_n, series
 from npuperf.base.parallel import Engine
 from npuperf.device.expect import judge_cores
@@ -28,10 +29,11 @@ from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import DeviceProfile, is_kept
 from npuperf.model.parts import GroupSize, Tool, Workload
 from npuperf.model.result import Input, InputKind, Kernel, Operator, Result, Verdict
+from npuperf.model.tasks import Tasks
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.context import merged_exports, read_plog
 from npuperf.readers.log import Progress, ReadLog
-from npuperf.readers.recording import Reading, Recording, open_recording
+from npuperf.readers.recording import Reading, Recording, none_readable, open_recording
 from npuperf.readers.source import NO_CORES
 
 if TYPE_CHECKING:
@@ -280,10 +282,10 @@ def work_out(
     context = ReadLog()
     earlier = _earlier(question, context, cached=recording.cache is not None)
     work = partial(_examine, question=question, thresholds=thresholds, earlier=earlier)
-    sources = recording.map(work, progress, engine, finished)
+    sources = recording.map(work, progress, engine, finished, carried=earlier.size)
     errors = [s.error for s in sources if s.error]
     if errors and len(errors) == len(sources):
-        raise errors[0]
+        raise none_readable(errors)
     examined = [e for s in sources for e in s.examined]
     hosts = [s.host for s in sources if s.host is not None]
     if not examined and not hosts and question.partial:
@@ -387,12 +389,14 @@ def _earlier(question: Question, log: ReadLog, *, cached: bool) -> Earlier:
     before = open_recording(question.before, cached=cached)
     for note in before.notes:
         log.warn(note)
-    readings = before.map(lambda reading: reading)
-    for reading in readings:
+    tasks: dict[tuple[int | None, int], Tasks] = {}
+    for reading in before.map(lambda reading: reading):
         if reading.error:
             raise reading.error
         log.add(reading.log)
-    return Earlier(tuple(p for r in readings for p in r.profiles), tuple(lines))
+        for profile in reading.handed_over():
+            tasks.setdefault((profile.rank, profile.device), profile.tasks)
+    return Earlier(tasks, tuple(lines), total_bytes(file for source in before.sources for file in source.data_files()))
 
 
 def _refuse_choice(sources: list[_Source]) -> NoReturn:

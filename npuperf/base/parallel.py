@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, NpuperfError, UsageError
 from npuperf.base.memory import available
-from npuperf.base.messages import say, series
+from npuperf.base.messages import Message, say, series
 
 if TYPE_CHECKING:  # loaded where they are used: one rank needs no worker, and few have dask
     from distributed import Client, Future
@@ -56,7 +56,11 @@ _LOCAL: Final = {
 }
 _VERSION: Final = "npuperf:__version__"
 _ALONE: Final = Lock()
-_FEWER: Final = say("give it more memory, or fewer --workers")
+
+
+def _more_memory(items: Sequence[object]) -> Message:
+    """Say what helps where memory was short for some items."""
+    return say("give it more memory, or fewer --workers") if len(items) > 1 else say("give it more memory")
 
 
 class Engine(Struct, frozen=True):
@@ -130,7 +134,7 @@ def map_ranks(
             except (RankLostError, MemoryError) as error:
                 if lost is None:
                     raise
-                results[at] = lost(items[at], _as_lost(error))
+                results[at] = lost(items[at], _as_lost(error, items))
             except NpuperfError:  # what was asked for cannot be, on any rank
                 raise
             except Exception as error:
@@ -143,7 +147,7 @@ def map_ranks(
         raise mistakes[min(mistakes)]
     for at, mistake in mistakes.items():
         assert lost is not None
-        results[at] = lost(items[at], _as_lost(mistake))
+        results[at] = lost(items[at], _as_lost(mistake, items))
     return [results[at] for at in range(len(items))]
 
 
@@ -152,12 +156,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _as_lost(error: Exception) -> RankLostError:
+def _as_lost(error: Exception, items: Sequence[object]) -> RankLostError:
     """Say in the words of a reading error why there is no result."""
     if isinstance(error, RankLostError):
         return error
     if isinstance(error, MemoryError):
-        return RankLostError(say("out of memory"), hint=_FEWER)
+        return RankLostError(say("out of memory"), hint=_more_memory(items))
     what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
     lost = RankLostError(what, hint=say("analyze this rank alone with --debug and report what it shows"))
     lost.__cause__ = error
@@ -186,9 +190,9 @@ def _on_processes(work: Callable[[T], R], items: Sequence[T], engine: Engine) ->
     def died(status: int | None) -> NoReturn:
         if status is not None and status < 0:
             raise RankLostError(say("the worker process was killed by signal {number} (out of memory?)",
-                                    number=-status), hint=_FEWER)  # fmt: skip
+                                    number=-status), hint=_more_memory(items))  # fmt: skip
         what = say("the worker process ended by itself, with status {status}", status=status)
-        raise RankLostError(what, hint=_FEWER)
+        raise RankLostError(what, hint=_more_memory(items))
 
     again: list[int] = []
     for at, result in _shared_out(work, items, range(len(items)), engine.workers or 1):
@@ -244,9 +248,9 @@ def _on_dask(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Gene
             if future is not None and _died_of(future):
                 again.append(at)
             else:
-                yield at, partial(_gathered, future)
+                yield at, partial(_gathered, future, items)
         for at, future in _submitted(client, call, items, again, 1):
-            yield at, partial(_gathered, future)
+            yield at, partial(_gathered, future, items)
 
 
 def _submitted(
@@ -283,11 +287,11 @@ def _died_of(future: Future) -> bool:
     return future.status == "error" and isinstance(future.exception(), KilledWorker)
 
 
-def _gathered(future: Future | None) -> Any:
+def _gathered(future: Future | None, items: Sequence[object]) -> Any:
     if future is None:
         raise RankLostError(say("the dask cluster was lost, or its last worker"))
     if _died_of(future):
-        raise RankLostError(say("the dask workers that had it died (out of memory?)"), hint=_FEWER)
+        raise RankLostError(say("the dask workers that had it died (out of memory?)"), hint=_more_memory(items))
     return future.result()
 
 

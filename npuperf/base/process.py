@@ -345,13 +345,17 @@ class Worker(Generic[T, R]):
         alone = len(threads) - threads.count(_OF_ARROW) == 1
         process = get_context("fork").Process if alone else get_context("spawn").Process
         self._line, theirs = Pipe()
-        self._process = process(target=_serve, args=(theirs, work), daemon=True)
+        # What a spawned one starts with goes through a pipe that we hold both ends of: more than fits in would never be
+        # taken from one that is killed now. So its work follows on the line, which breaks with it.
+        self._process = process(target=_serve, args=(theirs, work if alone else None), daemon=True)
         # Both for good in the child; a terminal's Ctrl-C is ours to handle.
         with no_matrix_threads(), held_back(signal.SIGINT):
             self._process.start()
         theirs.close()
+        if not alone:
+            self.hand(work)
 
-    def hand(self, item: T) -> None:
+    def hand(self, item: T | Callable[[T], R]) -> None:
         """Hand it something to work on; whether it is still alive shows when it is to answer."""
         with contextlib.suppress(OSError):
             self._line.send(item)
@@ -387,12 +391,13 @@ def first_ready(workers: Collection[Worker[T, R]]) -> list[Worker[T, R]]:
     return [lines[line] for line in wait(list(lines))]  # type: ignore[index]  # it returns what it was given
 
 
-def _serve(line: Connection, work: Callable[[Any], object]) -> None:
-    """Be a worker: answer until nobody asks any more."""
+def _serve(line: Connection, work: Callable[[Any], object] | None) -> None:
+    """Be a worker: answer until nobody asks any more. The work comes first on the line if it is not there."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what a forked one took over is not for it
     with contextlib.suppress(EOFError, ConnectionError):
+        work = work or line.recv()
         while True:
             item = line.recv()
             answer: tuple[bool, object]  # whether the work was done, and its result or its error

@@ -101,7 +101,7 @@ def apply(ctx: typer.Context, name: str | None) -> str | None:
 def find_recipe(name: str) -> Path:
     """Return the file of a recipe, given by name or by path."""
     if Path(name).suffix in (".yaml", ".yml") or "/" in name:
-        if not os.path.isfile(name):  # noqa: PTH113 - which takes any name, longer than those of files as well
+        if not os.path.exists(name):  # noqa: PTH110 - which takes any name, longer than those of files as well
             raise UsageError(say("--recipe {name}: no such file", name=name))
         return Path(name)
     folder = _PACKAGE / "recipes"

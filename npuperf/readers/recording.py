@@ -17,7 +17,7 @@ from npuperf.base.cache import Cache, EntryKey, cache_of, paths_of
 from npuperf.base.errors import InputError
 from npuperf.base.files import total_bytes
 from npuperf.base.memory import be_alone
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, say, say_n
 from npuperf.base.parallel import Engine, map_ranks
 from npuperf.model.device import DeviceProfile, HostProfile
 from npuperf.readers.find import Source, find
@@ -124,7 +124,7 @@ class Recording:
         readings = self.map(lambda reading: reading)
         errors = [r.error for r in readings if r.error]
         if errors and len(errors) == len(readings):
-            raise errors[0]
+            raise none_readable(errors)
         return [profile for reading in readings for profile in reading.profiles]
 
     def map(
@@ -133,18 +133,20 @@ class Recording:
         progress: Progress | None = None,
         engine: Engine | None = None,
         finished: Callable[[], None] | None = None,
+        carried: int = 0,
     ) -> list[R]:
         """Read every source, several at a time, and apply ``work`` to what it gave; results keep the sources' order.
 
         A source that cannot be read is a reading with an ``error``. ``progress`` gets the number of bytes read since
         its last call, from several threads; nothing is read, so nothing reported, of what was kept. What is kept is
         kept in this process; else ``engine`` says where to read, and there one source that comes to grief leaves the
-        others alone. ``finished`` is called after each source.
+        others alone. ``finished`` is called after each source. ``carried``: bytes of files whose content
+        ``work`` has, and so every worker gets.
         """
         told = (lambda _: finished()) if finished else None
         if self.keep or engine is None:
             return map_ranks(partial(self._read_and, work, progress=progress), self._slots, finished=told)
-        sizes = [total_bytes(source.data_files()) for source in self.sources]
+        sizes = [carried + total_bytes(source.data_files()) for source in self.sources]
         fitted = engine.fitted(sizes)
         here = fitted.name == "serial"
         there = partial(_read_there, work, alone=fitted.name == "processes")
@@ -178,6 +180,16 @@ class Recording:
                 reading = _recalled(slot.source, progress, self.cache)
                 slot.reading = replace(reading, profiles=tuple(reading.profiles))
         return work(slot.reading)
+
+
+def none_readable(errors: Sequence[InputError]) -> InputError:
+    """Return the error of a recording of which no source can be read, of several ones with their number."""
+    first, others = errors[0], len(errors) - 1
+    if not others:
+        return first
+    what = say_n("{first}; nor can {n} other profile be read", "{first}; nor can {n} other profiles be read",
+                 others, first=first.what)  # fmt: skip
+    return InputError(what, hint=first.hint)
 
 
 def open_recording(path: Path, *, keep: bool = False, cached: bool = False) -> Recording:

@@ -51,6 +51,8 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert "did you mean ci-smoke?" in str(near.value.hint)
     with pytest.raises(UsageError, match="no such file"):
         gates_of(str(tmp_path / "none.yaml"))
+    with pytest.raises(InputError, match="a device, not a file"):
+        gates_of("/dev/zero")
     with pytest.raises(InputError):
         gates_of(written(tmp_path, "gates: ["))
     with pytest.raises(InputError):

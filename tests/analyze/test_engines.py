@@ -21,7 +21,7 @@ from test_parallel import killed, lost
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base import parallel
-from npuperf.base.errors import UsageError
+from npuperf.base.errors import InputError, UsageError
 from npuperf.base.parallel import Engine, map_ranks
 from npuperf.readers.recording import Reading, open_recording
 from npuperf.show.formats import render
@@ -206,3 +206,14 @@ print(sorted({"multiprocessing.context", "dask", "distributed", "pandas", "psuti
     for arguments in (["--help"], ["analyze", str(sample)]):
         done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
         assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_of_many_ranks_that_cannot_be_read_one_is_named_and_the_others_counted(tmp_path: Path) -> None:
+    for rank in range(3):
+        output = write_rank(tmp_path, rank) / "ASCEND_PROFILER_OUTPUT"
+        (output / "trace_view.json").unlink()
+        (output / "kernel_details.csv").write_text("")
+    for only, more in ((tmp_path, "; nor can 2 other profiles be read"), (next(tmp_path.iterdir()), "")):
+        with pytest.raises(InputError) as none:
+            run(AnalyzeRequest(path=only))
+        assert str(none.value.what).endswith(f"the file is empty{more}")
