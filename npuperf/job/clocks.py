@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 import numpy as np
@@ -278,15 +278,21 @@ _APART: Final = 30_000
 def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks) -> list[RankSummary]:
     """Name the peers of operations that tell none, where time does."""
     peer = [r.operations.peer.copy() for r in ranks]
+    other_end = {"send": "receive", "receive": "send"}
+    ways = [(matched.types.index(kind), matched.types.index(other_end.get(kind, kind)))
+            for kind in matched.types if other_end.get(kind, kind) in matched.types]  # fmt: skip
     start, end = (clocks.corrected(matched.rank, t) for t in (matched.start, matched.end))
     for code, group in enumerate(matched.groups):
         rows = np.flatnonzero((matched.group == code) & matched.p2p)
         if len(group.ranks) < 3 or not len(rows):
             continue
         chain = sorted(group.members, key=lambda m: group.ranks.index(ranks[m].rank))
-        for a, b in [*pairwise(chain), (chain[0], chain[-1])]:
-            own, theirs = (rows[matched.rank[rows] == r] for r in (a, b))
-            own, theirs = own[peer[a][own - matched.first[a]] < 0], theirs[peer[b][theirs - matched.first[b]] < 0]
+        for (a, b), (way, back_way) in product([*pairwise(chain), (chain[0], chain[-1])], ways):
+            own, theirs = (
+                mine[np.isin(peer[r][mine - matched.first[r]], (-1, ranks[other].rank)) & (matched.type[mine] == kind)]
+                for r, other, kind in ((a, b, way), (b, a, back_way))
+                for mine in [rows[matched.rank[rows] == r]]
+            )
             if clocks.part[a] != clocks.part[b] or not len(own) or not len(theirs):
                 continue
             there, back = _closest(end[own], end[theirs]), _closest(end[theirs], end[own])

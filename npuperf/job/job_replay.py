@@ -309,8 +309,9 @@ def faster_link(
 ) -> JobChange:
     """Return the job with a link between two ranks (places) that holds operations up for less time (ns: now, then).
 
-    By type and group; what is known without a group holds for all groups of both ranks. What else an operation takes
-    than the link's time it takes as well then; where links are counted for longer than operations last, in proportion.
+    By type and group, of either end; what is known without a group holds for all groups of both ranks. What else an
+    operation takes than the link's time it takes as well then; where links are counted for longer than operations last,
+    in proportion.
     """
     matched = job.matched
     there = np.zeros((2, matched.instances), np.bool_)
@@ -326,7 +327,8 @@ def faster_link(
         if name in matched.types and (group is None or group in groups):
             chosen = matched.type[both] == matched.types.index(name)
             chosen &= matched.group[both] == groups.index(group) if group is not None else True
-            rows = both[chosen]
+            rows = both[np.isin(matched.instance[both], matched.instance[both[chosen]])]
+            both = np.setdiff1d(both, rows)
             spent = float(job.transfer[rows[matched.rank[rows] == ends[0]]].sum())
             transfer[rows] *= 1 - (now - then) / max(now, spent, 1.0)
     return replace(on or JobChange(), transfer=transfer)

@@ -124,13 +124,7 @@ def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
                     "longer per step", a=a, b=b, more=more)  # fmt: skip
         return title, say("check this link, then compare again: npuperf analyze PATH --table links")
     if cause.kind == "schedule":
-        micro, stages = study.micro_batches, study.stages.count
-        if micro is None:
-            return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
-        title = say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
-                    micro=micro, stages=stages)  # fmt: skip
-        return title, say("more micro-batches per step make it smaller (now {part} of the pipeline's time)",
-                          part=part((stages - 1) / (micro + stages - 1)))  # fmt: skip
+        return _schedule_in_words(study)
     if cause.kind == "jitter":
         if cause.why == "compute":
             return say("stages are not quite equal, but making them so saves little"), None
@@ -147,6 +141,20 @@ def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
     if any(r.kineto for r in study.ranks):
         return title, say("load all ranks of the job, with their launches")
     return title, say("load all ranks of the job, with launches (npuperf profile --level 1)")
+
+
+def _schedule_in_words(study: JobStudy) -> tuple[Message, Message | None]:
+    schedule, stages = study.schedule, study.stages.count
+    own = schedule.share(stages) if schedule else None
+    if schedule is None or own is None:
+        return say("the pipeline's own bubble over {stages} stages: nobody's fault", stages=stages), None
+    next_ = say("more micro-batches per step make it smaller (now {part} of the pipeline's time)", part=part(own))
+    micro, chunks = schedule.micro_batches, schedule.chunks or 1
+    if chunks > 1:
+        return say("the pipeline's own bubble ({micro} micro-batches in {chunks} chunks per stage on {stages} stages): "
+                   "nobody's fault", micro=micro, chunks=chunks, stages=stages), next_  # fmt: skip
+    return say("the pipeline's own bubble ({micro} micro-batches on {stages} stages): nobody's fault",
+               micro=micro, stages=stages), next_  # fmt: skip
 
 
 def _rank_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tuple[Message, Message | None]:
@@ -359,15 +367,17 @@ def _pipeline(study: JobStudy, stages: list[Stage]) -> Pipeline | None:
     if study.bubble is None or len(stages) < study.stages.count or not all(s.compute_ns for s in stages):
         return None
     compute = [s.compute_ns for s in stages]
-    micro = study.micro_batches
+    schedule = study.schedule
     gain = next((c.gain for c in study.causes if c.kind == "stage"), None)
     return Pipeline(
         stages=len(stages),
-        micro_batches=micro,
-        interleaving=1 if micro is not None else None,
+        micro_batches=schedule.micro_batches if schedule else None,
+        interleaving=schedule.chunks if schedule else None,
+        schedule=schedule.name if schedule else None,
+        why=schedule.why if schedule else None,
         imbalance=max(compute) * len(compute) / sum(compute),
         max_over_min=max(compute) / min(compute),
-        schedule_share=(len(stages) - 1) / (micro + len(stages) - 1) if micro is not None else None,
+        schedule_share=schedule.share(len(stages)) if schedule else None,
         bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(s.window_ns for s in stages), 1),
         schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
         imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),

@@ -19,15 +19,16 @@ from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.pipeline import (
     Bubble,
     PipelineStages,
-    count_micro_batches,
     find_bubble,
     find_stages,
     find_windows,
+    name_pairs,
     spans_stages,
     split_waiting,
 )
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import blame
+from npuperf.job.schedule import Schedule, find_schedule
 from npuperf.model.job_result import Link
 from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
@@ -63,7 +64,7 @@ class JobStudy(Struct, frozen=True):
     usable: bool
     stages: PipelineStages
     bubble: Bubble | None
-    micro_batches: int | None
+    schedule: Schedule | None
     links: tuple[Link, ...]
     paces: LinkPaces
     causes: tuple[RootCause, ...]
@@ -111,8 +112,8 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
     world, ranks = find_world(ranks, world_size), in_one_count(ranks)
     matched = match(ranks, world.size)
     ranks, counted = common_steps(ranks, matched)
-    ranks = _extended(ranks)
-    if counted.compared or any(counted.moved):
+    ranks, named = name_pairs(_extended(ranks))
+    if counted.compared or any(counted.moved) or named:
         matched = match(ranks, world.size)
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
         ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
@@ -149,7 +150,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         usable=usable,
         stages=stages,
         bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
-        micro_batches=count_micro_batches(stages, ranks) if stages.real else None,
+        schedule=find_schedule(ranks, matched, stages) if stages.real else None,
         links=tuple(judged.links),
         paces=judged.paces,
         causes=tuple(find_causes(job, blamed, stages, split, slow_links(judged), bounds)),

@@ -173,12 +173,16 @@ def _each_transfer_once(ranks: Sequence[RankSummary]) -> LinkUse:
     operations, those count if they are the whole total, else the total: files with totals name only the best, middle
     and worst operations, one of them several times where there are few.
     """
-    parts = []
+    parts, own_rank = [], []
     for rank in ranks:
-        use = rank.links if len(rank.links) else _between_two(rank)
-        real = (use.bytes > 0) & (use.ns > 0) & (use.source >= 0) & (use.target >= 0) & (use.source != use.target)
-        parts.append(use.filter(real & analysed(use.step, rank)))
-    reporter = np.repeat(np.array([r.rank for r in ranks], np.int64), [len(part) for part in parts])
+        told: set[str | None] = set()  # groups of which the files name links
+        for use in (rank.links, _between_two(rank)):
+            real = (use.bytes > 0) & (use.ns > 0) & (use.source >= 0) & (use.target >= 0) & (use.source != use.target)
+            real &= analysed(use.step, rank) & ~use.group.flag([name in told for name in use.group.names])
+            parts.append(use.filter(real))
+            own_rank.append(rank.rank)
+            told.update(parts[-1].group.texts())
+    reporter = np.repeat(np.array(own_rank, np.int64), [len(part) for part in parts])
     if not len(reporter):
         return LinkUse.empty()
     columns: dict[str, Any] = {}

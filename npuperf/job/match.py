@@ -146,8 +146,9 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int |
     """Number what operations that are one and the same have in common; -1: nothing tells.
 
     That is the exported name, of NCCL's, whose kernels are called alike, the type and the number in the group; of
-    point-to-point operations the number alone, as both ends differ in the rest, and in ``wide`` groups, of more than
-    two ranks, the pair of ranks and the order among those, where the peer is known.
+    batches of sends and receives the number alone, as both ends differ in the rest. Where the peer is known, of sends
+    and receives, and of all in ``wide`` groups, of more than two ranks, it is the pair of ranks, which way it goes, and
+    the order among those of a step: both ends need not send and receive in turn.
     Operations without a group go by type and order: only where all ranks run the same sequence of them. That several
     groups of NCCL do, too: theirs only in a ``world`` of two ranks.
     """
@@ -173,19 +174,22 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int |
         ordered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(sequence))]
         keys[np.concatenate(without)] = ordered * len(ranks)
 
-    pairs = np.full(len(keys), -1, np.int64)
+    pairs, alone = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
     first = 0
     for summary in ranks:
         operations = summary.operations
-        counted: dict[tuple[str | None, int], int] = defaultdict(int)
+        counted: dict[tuple[str | None, str, int], int] = defaultdict(int)
         for row in np.flatnonzero(operations.p2p & (operations.peer >= 0)).tolist():
-            peer, group = int(operations.peer[row]), operations.group[row]
-            nth = counted[group, peer]
-            counted[group, peer] += 1
+            peer, kind = int(operations.peer[row]), operations.type[row]
             low, high = sorted((peer, summary.rank))
-            pairs[first + row] = seen.setdefault(f"pair {low} {high} {nth}", len(seen))
+            way = {"send": summary.rank, "receive": peer}.get(kind or "")
+            name = f"pair {low} {high}" if way is None else f"from {way} to {low + high - way}"
+            nth = counted[operations.group[row], name, int(operations.step[row])]
+            counted[operations.group[row], name, int(operations.step[row])] += 1
+            pairs[first + row] = seen.setdefault(f"{name} {nth}", len(seen))
+            alone[first + row] = way is not None
         first += len(operations)
-    return np.where(wide, pairs, keys)
+    return np.where(wide | alone, pairs, keys)
 
 
 def _torch_keys(operations: Operations, seen: dict[str, int]) -> I64:

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
@@ -29,10 +30,48 @@ _AT_ONCE: Final = 0.1
 
 
 def named_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
-    """Return the ranks of the groups that are called pipelines, in their order."""
-    called = {g.id: (g, _words(g.kind)) for r in ranks for g in r.groups if len(g.ranks) > 1}
-    groups = {id_: g for id_, (g, words) in called.items() if words & _PIPELINE and not words & _OTHERS}
-    return [g.ranks for g in groups.values()]
+    """Return the ranks of the groups that are called pipelines, in their order; not those that are parts of others."""
+    named = {g.ranks for r in ranks for g in r.groups if _is_pipeline(g)}
+    largest: dict[int, int] = defaultdict(int)  # of each rank, its pipeline's size
+    for members in named:
+        for rank in members:
+            largest[rank] = max(largest[rank], len(members))
+    return sorted(members for members in named if len(members) >= max(largest[rank] for rank in members))
+
+
+def name_pairs(ranks: Sequence[RankSummary]) -> tuple[list[RankSummary], bool]:
+    """Tell ranks who is in groups of sends and receives that no file names, and whether there are any.
+
+    ProcessGroupHCCL has one for every two ranks that send. It has the kind of the pipeline that both are of. A group in
+    which two ranks do not send each other as much as they receive has others, who were not loaded.
+    """
+    told = {g.id for r in ranks for g in r.groups if g.ranks}
+    counts: dict[str, dict[int, tuple[list[int], list[int]]]] = defaultdict(dict)
+    for place, summary in enumerate(ranks):
+        operations = summary.operations
+        each = [operations.type.flag([name == way for name in operations.type.names]) for way in ("send", "receive")]
+        for name in sorted({n for n in operations.group.filter(each[0] | each[1]).texts() if n is not None} - told):
+            of_group = operations.group.flag([label == name for label in operations.group.names])
+            sent, received = (np.unique(operations.step[of_group & way], return_counts=True) for way in each)
+            counts[name][place] = (np.stack(sent).tolist(), np.stack(received).tolist())
+    pipelines = {frozenset(g.ranks): g.kind for r in ranks for g in r.groups if _is_pipeline(g)}
+    groups: dict[int, list[ProcessGroup]] = defaultdict(list)
+    for name, found in counts.items():
+        ways = [*found.values()]
+        if len(ways) == 2 and ways[0] == ways[1][::-1]:
+            pair = tuple(sorted(ranks[place].rank for place in found))
+            kind = next((kind for members, kind in pipelines.items() if members >= {*pair}), None)
+            for place in found:
+                groups[place].append(ProcessGroup(name, kind, pair))
+    named = []
+    for place, summary in enumerate(ranks):
+        operations, mine = summary.operations, {g.id: g for g in groups.get(place, ())}
+        other = [sum(mine[name].ranks) - summary.rank if name in mine else -1 for name in operations.group.names]
+        peer = np.where(operations.peer >= 0, operations.peer, np.array([*other, -1], np.int64)[operations.group.codes])
+        known = tuple(g for g in summary.groups if g.id not in mine)
+        operations = replace(operations, peer=np.where(operations.p2p, peer, -1))
+        named.append(replace(summary, operations=operations, groups=(*known, *mine.values())) if mine else summary)
+    return named, bool(groups)
 
 
 def likely_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
@@ -60,6 +99,11 @@ def likely_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
         if before[0] > 0 and max(before[1:]) <= _AT_ONCE * before[0]:  # all but the first begin by waiting
             found.append(members)
     return found if len({len(members) for members in found}) == 1 else []
+
+
+def _is_pipeline(group: ProcessGroup) -> bool:
+    words = _words(group.kind)
+    return len(group.ranks) > 1 and bool(words & _PIPELINE) and not words & _OTHERS
 
 
 def _words(kind: str | None) -> set[str]:
@@ -169,25 +213,6 @@ def find_bubble(
         wait[own.rank] += exposed[own.p2p].sum() + (exposed[own.drain] if own.drain >= 0 else 0)
         window[own.rank] += own.end - own.begin
     return Bubble(wait, window)
-
-
-def count_micro_batches(stages: PipelineStages, ranks: Sequence[RankSummary]) -> int | None:
-    """Count micro-batches from the operations of the last stage: one more than it has (1F1B, send with receive).
-
-    The first stage must agree: it has as many more as there are stages behind it. Else None.
-    """
-    first, last = stages.ranks(0), stages.ranks(stages.count - 1)
-    if not len(first) or not len(last):
-        return None
-    counts = []
-    for place, more in ((int(first[0]), stages.count - 1), (int(last[0]), 1)):
-        own = ranks[place].operations
-        both = own.p2p & own.type.flag([t == "batchSendRecv" for t in own.type.names])
-        steps = max(len(distinct(own.step)), 1)
-        if not both.any() or np.count_nonzero(both) % steps:
-            return None
-        counts.append(int(np.count_nonzero(both)) // steps - more)
-    return counts[0] if counts[0] == counts[1] and counts[0] > 0 else None
 
 
 class StageSplit(Struct, frozen=True):

@@ -393,6 +393,7 @@ def _slow_groups(
     matched = job.matched
     totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
+    each = totals / np.maximum(np.bincount(matched.instance_group, minlength=found.groups), 1)  # per operation
     pace: dict[int, float] = {}
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
@@ -400,7 +401,7 @@ def _slow_groups(
         held = any(set(cause.places) <= set(group.members) for cause in links)
         if not _told(group) or group.kind is None or not alike or held:
             continue
-        usual = float(np.median(totals[alike]))
+        usual = float(np.median(each[alike])) * float(totals[i] / each[i]) if each[i] else 0.0
         if totals[i] - usual >= bounds.least * job.measured / 2:
             pace[i] = usual
 

@@ -116,13 +116,17 @@ class Stage(Model, frozen=True, kw_only=True):
 
 class Pipeline(Model, frozen=True, kw_only=True):
     """All stages together. ``imbalance``: longest over mean stage compute; ``schedule_share``: the schedule's own
-    bubble, (p-1)/(v·m+p-1), null where micro-batches cannot be counted. ``schedule_wait_ns``, ``imbalance_wait_ns``:
-    their parts of the waiting, of all ranks and of one pipeline (``per_pipeline``).
+    bubble, (p-1)/(v·m+p-1), null where micro-batches cannot be counted. ``interleaving``: chunks of layers per stage
+    (virtual stages); ``schedule``: 1F1B, GPipe, interleaved 1F1B or forward only; ``why``: by what that is told, or why
+    it is not. ``schedule_wait_ns``, ``imbalance_wait_ns``: their parts of the waiting, of all ranks and of one pipeline
+    (``per_pipeline``).
     """
 
     stages: int
     micro_batches: int | None
     interleaving: int | None
+    schedule: str | None = None
+    why: Message | None = None
     imbalance: float
     max_over_min: float
     schedule_share: float | None

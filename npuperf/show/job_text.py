@@ -290,9 +290,11 @@ def pipeline_title(pipeline: Pipeline) -> Message:
     stages = say_n("{n} stage", "{n} stages", pipeline.stages)
     micro = pipeline.micro_batches
     batches = say("micro-batches unknown") if micro is None else say_n("{n} micro-batch", "{n} micro-batches", micro)
-    times = pipeline.pipelines
+    chunks, times = pipeline.interleaving or 1, pipeline.pipelines
     several = say_n("{n} pipeline alike", "{n} pipelines alike", times) if times > 1 else None
-    return say("pipeline: {facts}", facts=chain(stages, batches, several, by=" · "))
+    virtual = say("{n} chunks per stage", n=chunks) if chunks > 1 else None
+    order = say("schedule {name}", name=pipeline.schedule) if pipeline.schedule else None
+    return say("pipeline: {facts}", facts=chain(stages, batches, virtual, order, several, by=" · "))
 
 
 def pipeline_lines(cluster: Cluster) -> Iterator[Message]:
@@ -305,6 +307,8 @@ def pipeline_lines(cluster: Cluster) -> Iterator[Message]:
         each = series((ns(min(times)), ns(max(times))), " … ") if len(times) > _STAGES else series(map(ns, times))
         yield say("compute per stage {times}: stage {stage} takes {ratio} times the mean", times=each,
                   stage=cluster.stages[times.index(max(times))].stage, ratio=factor(found.imbalance))  # fmt: skip
+    if found.why is not None:
+        yield found.why if found.micro_batches else say("micro-batches unknown: {why}", why=found.why)
     bubble, own = share(found.bubble_share), found.schedule_share
     if own is None:
         yield say("bubble {bubble} of the pipeline's time", bubble=bubble)

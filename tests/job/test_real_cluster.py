@@ -119,10 +119,25 @@ def test_the_bubble_of_the_ranks_with_kernels() -> None:
     found = cluster(0, 2)
     assert found.pipeline is not None
     assert found.pipeline.bubble_share == pytest.approx(0.36, abs=0.02)
-    assert (found.pipeline.stages, found.pipeline.micro_batches) == (2, 2)
+    assert (found.pipeline.stages, found.pipeline.micro_batches, found.pipeline.schedule) == (2, 2, "1F1B")
     assert found.pipeline.schedule_share == pytest.approx(1 / 3)
     assert [s.vendor_bubble_ns for s in found.stages] == [0, 0]
     assert found.absent == [1, 3]
+
+
+@pytest.mark.parametrize(("rank", "received"), [(0, [0, 1, 1]), (1, [0, 1, 1]), (2, [1, 1, 0]), (3, [1, 1, 0])])
+def test_who_receives_reports_bytes(rank: int, received: list[int]) -> None:
+    """By that the schedule is told: two activations go from 0 to 2, two gradients back, one of each in one exchange."""
+    (step,) = json.loads((output(rank) / "communication.json").read_text()).values()
+    moved = [
+        entry["Communication Bandwidth Info"]["HCCS"]["Transit Size(MB)"]
+        for name, entry in step["p2p"].items()
+        if name != "Total Op Info"
+    ]
+    assert [size > 0 for size in moved] == [bool(n) for n in received]
+    pipeline = cluster().pipeline
+    assert pipeline is not None and pipeline.why is not None
+    assert str(pipeline.why) == "per step 2 activations over every link, 2 gradients back, at most 2 ahead"
 
 
 def test_the_stage_split_is_to_blame_not_the_network() -> None:

@@ -1,0 +1,233 @@
+"""A pipeline's schedule: how many micro-batches a step has, in how many chunks and in which order they run.
+
+It is told by what goes over the links. A micro-batch is one activation from stage to stage, and in training one
+gradient back; of several that nothing was computed between (parts of an activation, its shape before it) all together
+are one. That counts in any schedule, whether an exchange is recorded by itself (send, receive: DeepSpeed, Megatron with
+--overlap-p2p-communication) or with the one the other way (batchSendRecv: Megatron's batch_isend_irecv, in which who
+receives reports bytes and who only sends none). Chunks go round: from the last stage back to the first, once less often
+than there are chunks (Narayanan et al. 2021). How far a stage runs ahead of the gradients tells the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.base.messages import Message, say, say_n
+from npuperf.device.rank_summary import RankSummary
+from npuperf.job.links import analysed
+from npuperf.job.match import Matched
+from npuperf.job.pipeline import PipelineStages
+from npuperf.model.groups import alike, distinct
+from npuperf.model.labels import I64, Mask
+
+ONE_BY_ONE: Final = "1F1B"
+ALL_FORWARD_FIRST: Final = "GPipe"
+INTERLEAVED: Final = "interleaved 1F1B"
+FORWARD_ONLY: Final = "forward only"
+#: What a sender computes between two micro-batches is at least this part of the most that it does: a forward beside a
+#: forward and a backward is a third. What it computes between parts of one is nothing, or a copy.
+_BETWEEN: Final = 0.05
+#: Compute between exchanges is the same within this: kernels vary by less, a forward is half a backward.
+_EVEN: Final = 1.25
+
+
+class Schedule(Struct, frozen=True):
+    """What a pipeline does in a step, None where that cannot be told, and ``why``: the evidence, or what is missing.
+
+    ``chunks``: of layers per stage, one behind the other (virtual stages).
+    """
+
+    why: Message
+    micro_batches: int | None = None
+    chunks: int | None = None
+    name: str | None = None
+
+    def share(self, stages: int) -> float | None:
+        """Return which part of the pipeline's time the schedule alone leaves idle: (p - 1) / (v·m + p - 1)."""
+        if self.micro_batches is None:
+            return None
+        return (stages - 1) / ((self.chunks or 1) * self.micro_batches + stages - 1)
+
+
+class _Transfers(Struct, frozen=True):
+    """What went between stages in the analysed steps, a row each: rows of matched operations of its two ends.
+
+    ``link``: the stage at its upper end; ``down``: to the next stage, as activations go; ``run``: the same pair of
+    ranks in the same step.
+    """
+
+    sender: I64
+    receiver: I64
+    link: I64
+    down: Mask
+    run: I64
+
+
+def find_schedule(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages) -> Schedule:
+    """Tell the schedule of a job's pipelines, which are all alike."""
+    pairs = _pairs(ranks, matched, stages)
+    if not len(pairs):
+        return Schedule(say("no exchanges between stages were matched"))
+    moved = _moved(ranks, matched, stages, pairs)
+    if moved is None:
+        return _by_exchanges(ranks, matched, stages, pairs)
+    if not len(moved.link):
+        return Schedule(say("stages exchange with others than their neighbours"))
+    runs, links = int(moved.run.max()) + 1, stages.count
+    of_run = np.zeros(runs, np.int64)
+    of_run[moved.run] = moved.link
+    counts = np.stack([np.bincount(moved.run[moved.down == way], minlength=runs) for way in (True, False)], axis=1)
+    by_link = [counts[of_run == link] for link in range(links)]
+    if any((own != own[:1]).any() for own in by_link) or not all(map(len, by_link[: links - 1])):
+        return Schedule(say("not all ranks of a stage exchange equally often in every step"))
+    down, up = (np.array([int(own[0, way]) if len(own) else 0 for own in by_link]) for way in (0, 1))
+    parts = _parts(ranks, matched, moved)
+    if len({*down[:-1].tolist()}) > 1:
+        return Schedule(say("stages do not exchange equally often"))
+    down, up = down // parts[0], up // parts[1]
+    each, around = int(down[0]), int(down[-1])
+    if not up.any() and not around:
+        return Schedule(
+            say("per step {n} activations over every link, no gradients back", n=each), each, 1, FORWARD_ONLY
+        )
+    if (up != down).any():
+        return Schedule(say("not as many gradients come back over every link as activations go"))
+    if around:
+        micro = each - around
+        if micro < 1 or each % micro:
+            return Schedule(say("what goes round from the last stage to the first fits no number of chunks"))
+        why = say("per step {n} activations from stage to stage, {around} from the last to the first", n=each,
+                  around=around)  # fmt: skip
+        return Schedule(why, micro, each // micro, INTERLEAVED)
+    return _in_order(matched, moved, stages, each, parts)
+
+
+def _pairs(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages) -> I64:
+    """Return exchanges of two ranks of different stages in the analysed steps: the rows of both, a line each."""
+    if not matched.instances:
+        return np.empty((0, 2), np.int64)
+    size = np.diff(np.append(matched.starts, len(matched.members)))
+    first = matched.starts[(size == 2) & matched.p2p[matched.members[matched.starts]]]
+    pairs = np.stack([matched.members[first], matched.members[first + 1]], axis=1)
+    here = np.concatenate([analysed(rank.operations.step, rank) for rank in ranks])
+    stage = stages.of[matched.rank[pairs]]
+    chosen: Mask = here[pairs].all(axis=1) & (stage >= 0).all(axis=1) & (stage[:, 0] != stage[:, 1])
+    return pairs[chosen]
+
+
+def _moved(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages, pairs: I64) -> _Transfers | None:
+    """Return what went over which link in these exchanges; without rows where stages are no neighbours.
+
+    None where it is not recorded who received.
+    """
+    kind = np.array([*matched.types, ""], dtype=object)[matched.type]
+    got = np.concatenate(
+        [np.bincount(r.bandwidth.op[r.bandwidth.bytes > 0], minlength=len(r.operations)) > 0 for r in ranks]
+    )
+    receives = ((kind == "receive") | ((kind != "send") & got))[pairs]
+    if not receives.any(axis=1).all():
+        return None
+    receiver = np.concatenate([pairs[receives[:, end], end] for end in (0, 1)])
+    sender = np.concatenate([pairs[receives[:, end], 1 - end] for end in (0, 1)])
+    source, target, last = stages.of[matched.rank[sender]], stages.of[matched.rank[receiver]], stages.count - 1
+    around = (np.abs(source - target) == last) & (last > 1)
+    if ((np.abs(source - target) != 1) & ~around).any():
+        empty = np.empty(0, np.int64)
+        return _Transfers(empty, empty, empty, np.empty(0, np.bool_), empty)
+    down = np.where(around, source > target, target > source)
+    place = np.sort(matched.rank[np.stack([sender, receiver], axis=1)], axis=1)
+    run = alike(place[:, 0], place[:, 1], matched.step[sender] - int(matched.step.min()))
+    return _Transfers(sender, receiver, np.where(down, source, target), down, run)
+
+
+def _parts(ranks: Sequence[RankSummary], matched: Matched, moved: _Transfers) -> tuple[int, int]:
+    """Return of how many transfers an activation consists, and a gradient: nothing was computed between them.
+
+    Where no compute is known, or not all have as many, it is one.
+    """
+    before = np.concatenate([r.compute_before for r in ranks])[moved.sender]
+    way = 2 * moved.run + moved.down
+    order = np.lexsort((matched.start[moved.sender], way))
+    fresh = np.append(True, way[order][1:] != way[order][:-1])
+    between = np.diff(before[order], prepend=0)
+    most = np.zeros(int(way.max()) + 1)
+    np.maximum.at(most, way[order][~fresh], between[~fresh])
+    fresh |= (between > _BETWEEN * most[way[order]]) | (most[way[order]] == 0)
+    first = np.flatnonzero(fresh)
+    size, down = np.diff(np.append(first, len(order))), moved.down[order][first]
+    return max(gcd(*size[down].tolist()), 1), max(gcd(*size[~down].tolist()), 1)
+
+
+def _in_order(
+    matched: Matched, moved: _Transfers, stages: PipelineStages, micro: int, parts: tuple[int, int]
+) -> Schedule:
+    """Tell the order of a pipeline without chunks by how far each stage is ahead of the gradients that come back."""
+    # As the upper rank of each link has them: what it sends, and what comes back; of one operation the former first.
+    row = np.where(moved.down, moved.sender, moved.receiver)
+    order = np.lexsort((~moved.down, matched.start[row], moved.run))
+    run, step = moved.run[order], np.where(moved.down[order], parts[1], -parts[0])
+    most = np.zeros(stages.count - 1, np.int64)
+    np.maximum.at(most, moved.link[order], np.cumsum(step))  # as much comes back as went: each run begins at none
+    ahead = -(-most // (parts[0] * parts[1]))
+    behind = np.arange(stages.count - 1, 0, -1)
+    one_by_one = bool(((ahead == np.minimum(behind, micro)) | (ahead == np.minimum(behind + 1, micro))).all())
+    all_first = not ((step[1:] > step[:-1]) & (run[1:] == run[:-1])).any()
+    joined = len(distinct(np.concatenate([moved.sender, moved.receiver]))) < 2 * len(moved.sender)
+    if one_by_one and (joined or not all_first):
+        why = say_n("per step {n} activation over every link, {n} gradient back, at most {ahead} ahead",
+                    "per step {n} activations over every link, {n} gradients back, at most {ahead} ahead", micro,
+                    ahead=int(ahead[0]))  # fmt: skip
+        return Schedule(why, micro, 1, ONE_BY_ONE)
+    if one_by_one:
+        why = say_n("per step {n} activation over every link, {n} gradient back: alike in 1F1B and GPipe",
+                    "per step {n} activations over every link, {n} gradients back: too few to tell 1F1B from GPipe",
+                    micro)  # fmt: skip
+        return Schedule(why, micro, 1)
+    if all_first:
+        why = say("per step {n} activations over every link, and only then {n} gradients back", n=micro)
+        return Schedule(why, micro, 1, ALL_FORWARD_FIRST)
+    return Schedule(say("activations and gradients are in an order that is neither 1F1B's nor GPipe's"))
+
+
+def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages, pairs: I64) -> Schedule:
+    """Tell the schedule by how often stages exchange, where it is not recorded who received.
+
+    1F1B joins a send with the next receive once the pipeline is full: over each link it exchanges as often as there are
+    micro-batches and stages behind; GPipe twice per micro-batch. Of two stages both may be as many: then in 1F1B the
+    last one computes alike between exchanges, in GPipe most between its last forward and its first backward.
+    """
+    unknown = Schedule(say("it is not recorded who sends and who receives"))
+    place = np.sort(matched.rank[pairs], axis=1)
+    stage = np.sort(stages.of[place], axis=1)
+    run = alike(place[:, 0], place[:, 1], matched.step[pairs[:, 0]] - int(matched.step.min()))
+    count = np.bincount(run)[run]
+    often = [distinct(count[stage[:, 0] == link]).tolist() for link in range(stages.count - 1)]
+    if (np.diff(stage) != 1).any() or any(len(found) != 1 for found in often):
+        return unknown
+    times = [found[0] for found in often]
+    behind, last = range(stages.count - 1, 0, -1), times[-1]
+    one_by_one = all(n == last - 1 + min(b, last - 1) for n, b in zip(times, behind, strict=True))
+    all_first = last % 2 == 0 and len({*times}) == 1
+    if one_by_one and all_first and last > 2:
+        lower = np.where(stages.of[matched.rank[pairs[:, 0]]] > stages.of[matched.rank[pairs[:, 1]]], *pairs.T)
+        spent = np.concatenate([r.compute_before for r in ranks])[lower]
+        spent = spent[np.lexsort((matched.start[lower], run))].reshape(-1, last)
+        between = np.median(np.diff(spent, axis=1), axis=0)
+        middle, others = between[last // 2 - 1], np.delete(between, last // 2 - 1)
+        all_first = bool(middle > _EVEN * others.max())
+        one_by_one = bool(between.max() <= _EVEN * between.min())
+    if last == 2 and (one_by_one or all_first):
+        return Schedule(say("each link has an exchange forward and one back per step"), 1, 1)
+    if one_by_one and not all_first:
+        why = say("the last two stages exchange {times} times per step, once more than there are micro-batches",
+                  times=last)  # fmt: skip
+        return Schedule(why, last - 1, 1, ONE_BY_ONE)
+    if all_first and not one_by_one:
+        why = say("stages exchange {times} times per step, twice per micro-batch", times=last)
+        return Schedule(why, last // 2, 1, ALL_FORWARD_FIRST)
+    return unknown
