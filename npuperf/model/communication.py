@@ -16,8 +16,8 @@ class ProcessGroup(Struct, frozen=True):
     ``id``: what operations carry of it: the 64-bit hash of its name as a decimal number, in files without the hash
     its last three digits, in Kineto traces its name and its ranks. ``kind``: what the program calls it (tp, pp, dp_cp,
     …), None where it is not recorded. ``ranks``: global, in the group's own order; empty where not recorded.
-    ``least``: how many it has at least, by the ends of the links that this rank's collectives used; 0 where no link is
-    recorded.
+    ``least``: how many it has at least, by the ends of the links that this rank's collectives used, or of what these
+    were made of; 0 where neither is recorded.
     """
 
     id: str
@@ -29,6 +29,8 @@ class ProcessGroup(Struct, frozen=True):
 #: GB/s of a link that the vendor's tools compare with (msprof's number_constant.py, first generation); shown, never
 #: decisive.
 REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
+#: Operations that nobody can leave before the last has begun, and in which all do the same.
+TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
 #: Kinds of groups that have all ranks of a job.
 OF_ALL: Final = ("default_group", "default_pg", "world")
 
@@ -39,7 +41,10 @@ class Operations(Columns, frozen=True):
     ``name`` as exported (hcom_allReduce__170_1_1), ``type`` of it (allReduce), ``group`` the id of its
     :class:`ProcessGroup`, ``index`` its running number in the group, -1 where the name has none. ``peer``: the global
     rank at the other end of a point-to-point operation, -1 unknown. ``retry`` and ``relay``: 1 or 0, -1 not recorded.
-    ``step``: -1 unknown.
+    ``step``: -1 unknown. ``bytes``: what a rank puts in or gets, as its number of elements says. Of what it did inside,
+    by its parts (:mod:`npuperf.readers.comm_parts`): ``awaited``, how long it waited for others at least, ns;
+    ``awaited_rank``, for whom longest (inside of the group), ``reached``, how many ranks they are of at least. These
+    are -1 where nothing tells.
     """
 
     name: Labels
@@ -53,6 +58,10 @@ class Operations(Columns, frozen=True):
     peer: I64
     retry: I64
     relay: I64
+    bytes: I64
+    awaited: I64
+    awaited_rank: I64
+    reached: I64
 
     @property
     def stay(self) -> I64:

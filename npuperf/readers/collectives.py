@@ -151,8 +151,7 @@ def told_operations(kernels: Slices, calls: Slices, told: Collectives, groups: T
         index=sequence,
         p2p=p2p.astype(np.bool_),
         peer=np.where(p2p, peer, -1),
-        retry=unknown,
-        relay=unknown,
+        **dict.fromkeys(("retry", "relay", "bytes", "awaited", "awaited_rank", "reached"), unknown),
     )
 
 

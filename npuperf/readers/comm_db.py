@@ -16,6 +16,7 @@ from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.readers.comm_files import BYTES_PER_MB, TOTAL, LinkRow, link_use, links_by_rank, matrix_row, step_number
 from npuperf.readers.comm_groups import GroupBook, book_of, group_hash, operations
+from npuperf.readers.comm_parts import NOTIFY_WAIT, Parts, bytes_of, first_waits
 from npuperf.readers.join import match, pick
 from npuperf.readers.sqlite import Database, integer
 
@@ -47,10 +48,14 @@ def read_communication_db(db: Database) -> DbCommunication:
         "device": ("deviceId",),
         "retry": ("retry",),
         "relay": ("relay",),
+        "elements": ("count",),
+        "dtype": ("dataType",),
     })  # fmt: skip
     texts = db.text(op["group"])
     groups = Labels(texts.codes, tuple(map(group_hash, texts.names)))
-    transfers = _transfers(db, op)
+    told = {"bytes": bytes_of(op["elements"], Labels.of(_named(db, "ENUM_HCCL_DATA_TYPE", op["dtype"]).tolist()))}
+    transfers, inside = _transfers(db, op)
+    told |= inside
     has = db.has("HOST_INFO")  # the machine's name, or else its number
     columns = (column for column in ("hostName", "hostUid") if column in has)
     cells = (cell for c in columns for batch in db.rows("HOST_INFO", f"SELECT {c} FROM HOST_INFO") for (cell,) in batch)
@@ -61,7 +66,8 @@ def read_communication_db(db: Database) -> DbCommunication:
         flags = {part: np.where(np.isin(op[part][rows], (0, 1)), op[part][rows], -1) for part in ("retry", "relay")}
         ops = operations(
             db.text(op["name"][rows]), op["start"][rows], op["end"][rows],
-            type_=db.text(op["type"][rows]), group=groups.take(rows), **flags,
+            type_=db.text(op["type"][rows]), group=groups.take(rows),
+            told=flags | {name: column[rows] for name, column in told.items()},
         )  # fmt: skip
         place = np.full(len(groups) + 1, -1, np.int64)
         place[rows] = np.arange(len(rows))
@@ -134,15 +140,15 @@ def _sums(keys: tuple[I64 | Any, ...], bytes_: I64, ns: I64) -> tuple[I64, I64, 
     return order[starts], np.add.reduceat(bytes_[order], starts), np.add.reduceat(ns[order], starts), count
 
 
-def _transfers(db: Database, op: dict[str, I64]) -> _Transfers:
-    """Read the parts of operations that move data, with the times of their tasks."""
+def _transfers(db: Database, op: dict[str, I64]) -> tuple[_Transfers, dict[str, I64]]:
+    """Read the parts of operations with the times of their tasks: what moves data, and what they tell of waiting."""
     table = "COMMUNICATION_TASK_INFO"
     none = np.empty(0, np.int64)
     part = db.columns(table, {"task": "globalTaskId", "op": "opId", "source": "srcRank", "target": "dstRank",
                               "size": "size", "type": ("taskType",), "plane": ("planeId",), "link": ("linkType",),
                               "transport": ("transportType",), "rdma": ("rdmaType",)})  # fmt: skip
     if not len(part["task"]) or "globalTaskId" not in db.has("TASK"):
-        return _Transfers(none, Labels.missing(0), none, none, none, none)
+        return _Transfers(none, Labels.missing(0), none, none, none, none), {}
     known = (part["task"] >= 0) & (part["op"] >= 0)
     db.lose(known, say("table {table}: it is not known which task and operation these are of", table=table))
     part = {name: column[known] for name, column in part.items()}
@@ -168,13 +174,16 @@ def _transfers(db: Database, op: dict[str, I64]) -> _Transfers:
     moves &= _named(db, "ENUM_HCCL_TRANSPORT_TYPE", part["transport"]) == "SDMA"
     link = _named(db, "ENUM_HCCL_LINK_TYPE", part["link"])
     link = np.where(payload, "RDMA", link)
-    known = (part["size"] > 0) & (part["source"] != part["target"])
-    known &= ~np.isin(part["source"], _NO_RANK) & ~np.isin(part["target"], _NO_RANK)
-    chosen = np.flatnonzero((payload | moves) & known & ~np.isin(link, ("ON_CHIP", "LOCAL")))
+    other = (part["source"] != part["target"]) & ~np.isin(part["source"], _NO_RANK)
+    other &= ~np.isin(part["target"], _NO_RANK)
+    waits = types.flag([name == NOTIFY_WAIT for name in types.names])
+    told = Parts(at, part["plane"], start, end, waits, part["size"], part["target"]).filter(other)
+    chosen = np.flatnonzero((payload | moves) & other & (part["size"] > 0) & ~np.isin(link, ("ON_CHIP", "LOCAL")))
     transport = Labels.of([_TRANSPORTS.get(n, n) for n in link[chosen].tolist()])
-    return _Transfers(
+    found = _Transfers(
         at[chosen], transport, part["source"][chosen], part["target"][chosen], part["size"][chosen], ns[chosen]
     )
+    return found, first_waits(told, op["start"])
 
 
 def _with_closing(payload: Mask, op: I64, plane: I64, start: I64, end: I64, two: Mask) -> I64:

@@ -22,6 +22,7 @@ from npuperf.base.messages import say
 from npuperf.base.notes import read_note
 from npuperf.model.communication import Operations, ProcessGroup
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.readers.comm_parts import Parts, bytes_of, first_waits
 from npuperf.readers.join import match_keys, shared_codes
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import Slices, Trace
@@ -240,16 +241,19 @@ def operations(
     group: Labels | None = None,
     step: I64 | None = None,
     p2p: Mask | None = None,
-    retry: I64 | None = None,
-    relay: I64 | None = None,
+    told: Mapping[str, I64] | None = None,
 ) -> Operations:
-    """Return operations with what their names say; what is given counts before that, but for the type."""
+    """Return operations with what their names say; what is given counts before that, but for the type.
+
+    ``told``: other columns of Operations.
+    """
     parts, codes = _parts(name), name.codes.astype(np.int64)
     typed = _types(name, parts).take(codes)
     if type_ is not None:
         typed = typed.fill(_types(type_, _parts(type_)).take(type_.codes.astype(np.int64)))
     named = parts.group.take(codes)
     unknown = np.full(len(name), -1, np.int64)
+    others = ("peer", "retry", "relay", "bytes", "awaited", "awaited_rank", "reached")
     sides = typed.flag([t in POINT_TO_POINT for t in typed.names])
     return Operations(
         name=_renamed(name, [n.split("@", 1)[0] for n in name.names]),  # as the device's tasks have them
@@ -260,9 +264,7 @@ def operations(
         step=unknown if step is None else step,
         index=np.append(parts.index, -1)[codes],
         p2p=sides if p2p is None else sides | p2p,
-        peer=unknown,
-        retry=unknown if retry is None else retry,
-        relay=unknown if relay is None else relay,
+        **{column: (told or {}).get(column, unknown) for column in others},
     )
 
 
@@ -312,17 +314,20 @@ _THREAD: Final = re.compile(r"Group (.+) Communication")
 _NUMBER: Final = re.compile(r"\d{1,6}")
 
 
-def named_operations(trace: Trace, collective: Slices) -> Operations:
-    """Return the operations whose thread names their group, as in "Group group_name_5 Communication"."""
+def named_operations(trace: Trace, collective: Slices, parts: Parts) -> Operations:
+    """Return the operations with what their events tell: elements, parts, and the group that their thread names, as in
+    "Group group_name_5 Communication".
+    """
     named = {key: m[1] for key, name in trace.threads.items() if (m := _THREAD.fullmatch(name))}
     groups = {key: group_hash(name) for key, name in named.items() if not _NUMBER.fullmatch(name)}
-    if not groups or not len(collective):
-        return Operations.empty()
-    pid, tid = np.array([*groups], np.int64).T
-    thread = match_keys((collective.pid, collective.tid), (pid, tid))
-    group = Labels.of([*groups.values()]).take(thread)
-    # The digits in an operation's name are the group's last: what contradicts them is another numbering.
-    ends, digits = shared_codes(Labels(group.codes, tuple(g[-3:] for g in group.names)), digits_of(collective.name))
-    mine = np.flatnonzero(group.known() & (ends == digits))
-    here = collective.take(mine)
-    return operations(here.name, here.start, here.end, group=group.take(mine))
+    size, told = bytes_of(collective.elements, collective.dtype), first_waits(parts, collective.start)
+    group = Labels.missing(len(collective))
+    if groups and len(collective):
+        pid, tid = np.array([*groups], np.int64).T
+        group = Labels.of([*groups.values()]).take(match_keys((collective.pid, collective.tid), (pid, tid)))
+        # The digits in an operation's name are the group's last: what contradicts them is another numbering.
+        ends, digits = shared_codes(Labels(group.codes, tuple(g[-3:] for g in group.names)), digits_of(collective.name))
+        group = group.take(np.where(ends == digits, np.arange(len(group)), -1))
+    mine = np.flatnonzero(group.known() | (size >= 0) | (told["reached"] >= 0))
+    here, told = collective.take(mine), {name: column[mine] for name, column in (told | {"bytes": size}).items()}
+    return operations(here.name, here.start, here.end, group=group.take(mine), told=told)

@@ -76,7 +76,8 @@ def join(
         ops = replace(ops, group=ops.group.fill(told))
     seen = {id_ for labels in (ops.group, links.group) for id_ in labels.compact().names}
     groups = book.of_rank(rank, seen)
-    groups = tuple(replace(g, least=least_ranks(links, g.id)) if not g.ranks else g for g in groups)
+    groups = tuple(replace(g, least=max(least_ranks(links, g.id), _reached(ops, g.id))) if not g.ranks else g
+                   for g in groups)  # fmt: skip
     links = typed_links(world_links(links, book), ops)
     # The other end of point-to-point operations: of a group of two the other one, else that of its links.
     other = np.full(len(ops.group.names) + 1, -1, np.int64)
@@ -92,6 +93,12 @@ def join(
         dict(book.distributed), host,
     )  # fmt: skip
     return done, left_out
+
+
+def _reached(ops: Operations, group: str) -> int:
+    """Return how many ranks a group has at least by what its collectives were made of; 0 where that is not recorded."""
+    mine = ops.group.flag([name == group for name in ops.group.names]) & ~ops.p2p
+    return max(int(ops.reached[mine].max(initial=0)), 0)
 
 
 def _stepped(links: LinkUse, ops: Operations) -> LinkUse:
@@ -226,7 +233,7 @@ def _enriched(
     return _concat(filled, recorded.take(new)), place
 
 
-_FILLED: Final = ("step", "index", "peer", "retry", "relay")
+_FILLED: Final = ("step", "index", "peer", "retry", "relay", "bytes", "awaited", "awaited_rank", "reached")
 
 
 def _first(values: I64, other: I64) -> I64:

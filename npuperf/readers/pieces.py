@@ -151,6 +151,11 @@ class Args(msgspec.Struct, gc=False):
     operation: Scalar = msgspec.field(default=None, name="operation")
     moved: Scalar = msgspec.field(default=None, name="size(B)")
     mhz: Scalar = msgspec.field(default=None, name="MHz")
+    bytes: Scalar = msgspec.field(default=None, name="size(Byte)")
+    source: Scalar = msgspec.field(default=None, name="src rank")
+    target: Scalar = msgspec.field(default=None, name="dst rank")
+    count: Scalar = msgspec.field(default=None, name="count")
+    dtype: Scalar = msgspec.field(default=None, name="data_type")
 
 
 class Event(msgspec.Struct, gc=False):

@@ -15,6 +15,7 @@
 
 #define LATEST_NS 4000000000000000000LL
 #define MOST_DEPTH 64
+#define NO_RANK 4294967295LL
 #define LONGEST_NUMBER 30 /* characters: of more, readers differ in what they make of it */
 #define LONGEST_ID 64
 #define MOST_WHOLE 16 /* digits of whole microseconds */
@@ -29,9 +30,11 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { PLAIN_OK = 0, PLAIN_CLOSED = 1, PLAIN_ODD = -1, PLAIN_NO_MEMORY = -2 };
-enum { WORD_NAME, WORD_CAT, WORD_TASK_TYPE, WORD_STACK, WORD_OPERATION, WORD_ARROW, WORDS };
-enum { COLUMN_WORDS = WORD_OPERATION + 1 };
-enum { START, LENGTH, PID, TID, CONNECTION, CORRELATION, EXTERNAL, STREAM, DEVICE, MOVED, NUMBERS };
+enum { WORD_NAME, WORD_CAT, WORD_TASK_TYPE, WORD_STACK, WORD_OPERATION, WORD_DTYPE, WORD_ARROW, WORDS };
+enum { COLUMN_WORDS = WORD_DTYPE + 1 };
+enum {
+    START, LENGTH, PID, TID, CONNECTION, MOVED, PARTNER, ELEMENTS, CORRELATION, EXTERNAL, STREAM, DEVICE, NUMBERS
+};
 enum { FLOW_ID, FLOW_PID, FLOW_TID, FLOW_TIME, FLOW_START, FLOW_ARROW, FLOW_BEGIN, FLOW_END, FLOWS };
 
 /* ---- words: texts as they stand between their quotes, numbered as they come ---- */
@@ -381,7 +384,8 @@ INLINE int read_value(Text *t, Token *token) {
 enum {
     KEY_TS, KEY_DUR, KEY_PH, KEY_NAME, KEY_CAT, KEY_PID, KEY_TID, KEY_ID, KEY_ARGS, KEYS_OF_EVENT,
     ARG_CONNECTION = KEYS_OF_EVENT, ARG_TASK_TYPE, ARG_STACK, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE,
-    ARG_OPERATION, ARG_MOVED, ARG_NAME, ARG_LABELS, ARG_SORT_INDEX, ARG_MHZ, ARG_COLLECTIVE, KEYS
+    ARG_OPERATION, ARG_MOVED, ARG_NAME, ARG_LABELS, ARG_SORT_INDEX, ARG_MHZ, ARG_COLLECTIVE,
+    ARG_BYTES, ARG_SOURCE, ARG_TARGET, ARG_COUNT, ARG_DTYPE, KEYS
 };
 
 typedef struct {
@@ -397,6 +401,7 @@ static const Key ARG_KEYS[] = {
     KEY("connection_id"), KEY("Task Type"), KEY("Call stack"), KEY("correlation"), KEY("External id"), KEY("stream"),
     KEY("device"), KEY("operation"), KEY("size(B)"), KEY("name"), KEY("labels"), KEY("sort_index"), KEY("MHz"),
     KEY("Collective name"),
+    KEY("size(Byte)"), KEY("src rank"), KEY("dst rank"), KEY("count"), KEY("data_type"),
 };
 
 /* The members of an event that are wanted; ``seen``: a bit per one that there is. */
@@ -676,16 +681,31 @@ static int is_typed(const Event *e, int any_times) {
     return !e->nested && (is_absent(args) || args->kind == CONTAINER);
 }
 
+/* Before the first value of a column nothing was written: most columns have none at all. */
+INLINE int32_t *cell_of_word(Found *f, int column) {
+    int32_t *row = f->words + column * f->most;
+    if (!f->told[NUMBERS + column]++)
+        for (int64_t i = 0; i < f->slices; i++) row[i] = -1;
+    return row + f->slices;
+}
+
+static int64_t *cell_of_number(Found *f, int column) {
+    int64_t *row = f->numbers + column * f->most;
+    if (!f->told[column]++)
+        for (int64_t i = 0; i < f->slices; i++) row[i] = -1;
+    return row + f->slices;
+}
+
 static int add_word(Reader *r, Found *f, int column, const Token *t) {
-    int32_t code = -1;
     if (t->kind == TEXT) {
-        code = code_of(&r->words[column], t->at, t->size);
+        int32_t code = code_of(&r->words[column], t->at, t->size);
         if (code == -2) return PLAIN_NO_MEMORY;
-        f->told[NUMBERS + column]++;
+        *cell_of_word(f, column) = code;
     } else if (!is_absent(t)) {
         return PLAIN_ODD;
+    } else if (f->told[NUMBERS + column]) {
+        f->words[column * f->most + f->slices] = -1;
     }
-    f->words[column * f->most + f->slices] = code;
     return PLAIN_OK;
 }
 
@@ -701,25 +721,50 @@ static int forget_of_others(Event *e) {
     return 1;
 }
 
+/* Add what parts of collectives have: the bytes, and the rank at the other end, if it is another one. */
+static int add_part(Found *f, const Event *e) {
+    int64_t bytes, source, target;
+    if (!as_integer(member(e, ARG_BYTES), e->end, &bytes)) return PLAIN_ODD;
+    if (!as_integer(member(e, ARG_SOURCE), e->end, &source)) return PLAIN_ODD;
+    if (!as_integer(member(e, ARG_TARGET), e->end, &target)) return PLAIN_ODD;
+    if (!is_absent(member(e, ARG_BYTES)) && is_absent(member(e, ARG_MOVED))) {
+        *cell_of_number(f, MOVED) = bytes;
+        f->far[MOVED] |= bytes != (int32_t)bytes;
+    }
+    if (source >= 0 && target >= 0 && target < NO_RANK && source != target) {
+        *cell_of_number(f, PARTNER) = target;
+        f->far[PARTNER] |= target != (int32_t)target;
+    }
+    return PLAIN_OK;
+}
+
 static int add_slice(Reader *r, Found *f, Event *e, int any_times) {
-    static const int words[COLUMN_WORDS] = {KEY_NAME, KEY_CAT, ARG_TASK_TYPE, ARG_STACK, ARG_OPERATION};
+    static const int words[COLUMN_WORDS] = {KEY_NAME, KEY_CAT, ARG_TASK_TYPE, ARG_STACK, ARG_OPERATION, ARG_DTYPE};
     static const int numbers[NUMBERS] = {
-        KEY_TS, KEY_DUR, KEY_PID, KEY_TID,
-        ARG_CONNECTION, ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE, ARG_MOVED,
+        KEY_TS, KEY_DUR, KEY_PID, KEY_TID, ARG_CONNECTION, ARG_MOVED, KEYS, ARG_COUNT,
+        ARG_CORRELATION, ARG_EXTERNAL, ARG_STREAM, ARG_DEVICE,
     };
+    const uint32_t of_parts = 1u << ARG_BYTES | 1u << ARG_SOURCE | 1u << ARG_TARGET;
     if (!forget_of_others(e)) return PLAIN_ODD;
-    for (int i = START; i < NUMBERS; i++) {
-        if (i == CORRELATION && !any_times) i = MOVED; /* only Kineto has those between, with other times */
-        const Token *t = member(e, numbers[i]);
-        int64_t *cell = &f->numbers[i * f->most + f->slices];
-        *cell = -1;
-        if (is_absent(t)) continue;
-        int read = i == START || (i == LENGTH && any_times) ? as_time(t, e->end, cell)
-            : i == LENGTH                                   ? as_length(t, e->end, cell)
-                                                            : as_integer(t, e->end, cell);
+    /* Only Kineto, which has other times, has the last ones; it has no parts of collectives. */
+    if (any_times) e->seen &= ~(of_parts | 1u << ARG_COUNT | 1u << ARG_DTYPE);
+    for (int i = START; i < (any_times ? NUMBERS : CORRELATION); i++) {
+        const Token *t = i == PARTNER ? &ABSENT : member(e, numbers[i]);
+        int64_t value;
+        if (is_absent(t)) {
+            if (f->told[i]) f->numbers[i * f->most + f->slices] = -1;
+            continue;
+        }
+        int read = i == START || (i == LENGTH && any_times) ? as_time(t, e->end, &value)
+            : i == LENGTH                                   ? as_length(t, e->end, &value)
+                                                            : as_integer(t, e->end, &value);
         if (!read) return PLAIN_ODD;
-        f->told[i]++;
-        f->far[i] |= *cell != (int32_t)*cell;
+        *cell_of_number(f, i) = value;
+        f->far[i] |= value != (int32_t)value;
+    }
+    if (e->seen & of_parts) {
+        int status = add_part(f, e);
+        if (status) return status;
     }
     for (int i = 0; i < COLUMN_WORDS; i++) {
         int status = add_word(r, f, i, member(e, words[i]));

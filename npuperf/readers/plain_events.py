@@ -225,10 +225,11 @@ class _Growing:
 LIBRARY: Final = library_of(Path(__file__))
 #: Columns of numbers, and of texts, in the order of plain_events.c.
 NUMBERS: Final = (
-    "start", "length", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
+    "start", "length", "pid", "tid", "connection", "moved", "partner", "elements", "correlation", "external", "stream",
+    "device",
 )  # fmt: skip
 _TIMES: Final = ("start", "length", "time")
-TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+TEXTS: Final = ("name", "cat", "task_type", "stack", "operation", "dtype")
 _FLOWS: Final = ("id", "pid", "tid", "time", "is_start", "arrow", "id_begin", "id_end")
 _CLOSED: Final = 1
 _NO_MEMORY: Final = -2
@@ -344,8 +345,8 @@ class PlainReader:
         size, told, far = self._found.slices, list(self._found.told), list(self._found.far)
         columns: Columns = {}
         for at, name in enumerate(NUMBERS):
-            some = told[at] or name in _TIMES
-            columns[name] = _narrow(name, numbers[at, :size], far[at]) if some else nothing(size)
+            none = np.full(size, -1) if name in _TIMES else nothing(size)  # of what nothing tells, nothing was written
+            columns[name] = _narrow(name, numbers[at, :size], far[at]) if told[at] else none
         for at, name in enumerate(TEXTS):
             some = told[len(NUMBERS) + at]
             columns[name] = self._spellings[at].codes(words[at, :size]) if some else nothing(size)

@@ -26,6 +26,7 @@ from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, w
 from npuperf.readers.cells import integer
 from npuperf.readers.collectives import told_operations, torch_groups
 from npuperf.readers.comm_groups import GroupBook, named_operations
+from npuperf.readers.comm_parts import parts_of
 from npuperf.readers.join import Queue, behind_launches, carrying, enclosing, match, match_keys, pick, user_frames
 from npuperf.readers.trace import Slices, Trace
 
@@ -184,17 +185,21 @@ def _category(slices: Slices, *wanted: str) -> Mask:
     return slices.cat.flag([c in wanted for c in slices.cat.names])
 
 
+#: What only copies and collectives have.
+_OF_PARTS: Final = ("moved", "partner", "elements", "dtype")
+
+
 def _ascend(trace: Trace) -> TraceTimeline:
     slices = trace.slices
     operators = slices.filter(_category(slices, "cpu_op")).by_thread()
     ops, stacks = _spans(operators), operators.stack
     del operators
     host_steps, collective = _host_steps(slices), _communication_ops(trace)
-    named = named_operations(trace, slices.take(collective))
+    named = named_operations(trace, slices.take(collective), parts_of(trace, collective))
     devices = _ascend_devices(trace, collective, ops)
     trace.flows = trace.flows.without("async_npu", "async_task_queue")
     # What the host did comes last, as it takes most memory.
-    slices = trace.slices = slices.without("connection", "task_type", "operation", "moved")
+    slices = trace.slices = slices.without("connection", "task_type", "operation", *_OF_PARTS)
     of_devices = trace.pids("Ascend Hardware", "Communication", "HCCL", "Overlap Analysis")
     of_devices += [pid for pid, label in trace.process_labels.items() if _LABEL.search(label)]
     host = _host_ops(trace, ops, stacks, slices.filter(~_in(slices.pid, of_devices)))

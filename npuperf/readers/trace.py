@@ -19,7 +19,7 @@ from npuperf.model.labels import I64, Columns, Labels, Mask
 from npuperf.readers.cells import FAR_OFF, LATEST_NS, far_off, integer, nanoseconds, spans_days
 from npuperf.readers.join import match
 from npuperf.readers.log import ReadLog
-from npuperf.readers.pieces import Args, Event, FilePieces, RawArgs, RawEvent, decoded
+from npuperf.readers.pieces import Args, Event, FilePieces, RawArgs, RawEvent, Scalar, decoded
 from npuperf.readers.plain_events import (
     PiecedColumns,
     PlainEvents,
@@ -29,14 +29,18 @@ from npuperf.readers.plain_events import (
     flow_ids,
     integers,
     is_nothing,
+    nothing,
     number_ids,
     plain_reader,
 )
 
 SLICE_INTS: Final = (
-    "start", "end", "pid", "tid", "connection", "correlation", "external", "stream", "device", "moved",
+    "start", "end", "pid", "tid", "connection", "moved", "partner", "elements", "correlation", "external", "stream",
+    "device",
 )  # fmt: skip
-SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation")
+SLICE_TEXTS: Final = ("name", "cat", "task_type", "stack", "operation", "dtype")
+#: How exporters write that there is no rank at the other end.
+NO_RANK: Final = 4294967295
 #: Flow categories that tie layers together; the others repeat what events say themselves.
 _ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue", "fwdbwd"})
 #: The counter that matters: of the others nothing is asked.
@@ -47,7 +51,9 @@ _NO_ARGS: Final = Args()
 class Slices:
     """Complete events (``ph`` X): ns, process, thread, and the arguments that tie layers together.
 
-    Columns of a selection are made when they are asked for: most selections are asked for a few of the fifteen.
+    ``moved``: bytes of a copy, or of a part of a collective, whose other end is ``partner`` (the rank inside of the
+    group, where it is another one); ``elements``, of type ``dtype``: what a collective takes.
+    Columns of a selection are made when they are asked for: most selections are asked for a few of the eighteen.
     """
 
     start: I64
@@ -60,11 +66,14 @@ class Slices:
     stream: I64
     device: I64
     moved: I64
+    partner: I64
+    elements: I64
     name: Labels
     cat: Labels
     task_type: Labels
     stack: Labels
     operation: Labels
+    dtype: Labels
 
     def __init__(self, columns: dict[str, I64 | Labels], index: I64 | None = None) -> None:
         self._columns = columns
@@ -346,16 +355,25 @@ class _Gatherer:
             "task_type": words["task_type"].codes([a.task_type for a in args]),
             "stack": words["stack"].codes([a.stack for a in args]),
         }
-        if isinstance(events[0], RawEvent):  # Kineto: Ascend's traces, whose times are text, have none of these
+        any_times = isinstance(events[0], RawEvent)
+        if any_times:  # Kineto: Ascend's traces, whose times are text, have none of these
             for name in ("correlation", "external", "stream", "device"):
                 part[name] = integers([getattr(a, name) for a in args])
-        copies = np.flatnonzero(self._copies.of(part["name"]))
-        if len(copies):  # only their events have direction and bytes
-            told = [args[i] for i in copies.tolist()]
-            operation, moved = words["operation"].codes([a.operation for a in told]), integers([a.moved for a in told])
-            for name, values in (("operation", operation), ("moved", moved)):
-                part[name] = np.full(len(args), -1, values.dtype)
-                part[name][copies] = values
+        else:
+            source, target = integers([a.source for a in args]), integers([a.target for a in args])
+            other = (source >= 0) & (target >= 0) & (target < NO_RANK) & (source != target)
+            part["partner"] = np.where(other, target, -1) if other.any() else nothing(len(args))
+            part["elements"] = integers([a.count for a in args])
+            part["dtype"] = words["dtype"].codes([a.dtype for a in args])
+        moved: list[Scalar] = [None if any_times else a.bytes for a in args]
+        copies = np.flatnonzero(self._copies.of(part["name"])).tolist()
+        if copies:  # only their events have a direction
+            operation = words["operation"].codes([args[i].operation for i in copies])
+            part["operation"] = np.full(len(args), -1, operation.dtype)
+            part["operation"][copies] = operation
+            for i in copies:
+                moved[i] = moved[i] if args[i].moved is None else args[i].moved
+        part["moved"] = integers(moved)
         return part
 
     def _add_slices(self, columns: dict[str, Any]) -> int:

@@ -431,6 +431,10 @@ def rank_of(rank: int, drawn: Drawn, *, named: bool) -> DeviceProfile:
         peer=none,
         retry=none,
         relay=none,
+        bytes=none,
+        awaited=none,
+        awaited_rank=none,
+        reached=none,
     )
     groups = tuple(ProcessGroup(str(g), kind, (0, 1)) for g, kind in enumerate(KINDS)) if named else ()
     return DeviceProfile(

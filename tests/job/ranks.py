@@ -85,6 +85,10 @@ def operations(rows: Sequence[dict[str, Any]]) -> Operations:
         peer=column("peer", -1),
         retry=column("retry", -1),
         relay=column("relay", -1),
+        bytes=column("bytes", -1),
+        awaited=column("awaited", -1),
+        awaited_rank=column("awaited_rank", -1),
+        reached=column("reached", -1),
     )
 
 

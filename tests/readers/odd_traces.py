@@ -47,7 +47,8 @@ ARGUMENTS = {
     "correlation": ("1", "2"), "External id": ("3",), "stream": ("7", '"7"'), "device": ("0",), "MHz": ("1650", '"8"'),
     "operation": ('"host to device"', "5"), "size(B)": ("1024", '"1024"', "[1]"), "name": ('"CANN"', '"Python"'),
     "labels": ('"NPU 0"', '"CPU"'), "sort_index": ("4", '"5"'), "Input Dims": ("[[1, 2], []]", '[{"a": 1}, {"b": 2}]'),
-    "": ("1",),
+    "src rank": ("0", "1", '"0"'), "dst rank": ("1", "5", "4294967295"), "size(Byte)": ("0", "2064384", '"64"'),
+    "count": ("4097000", '"8"'), "data_type": ('"FP32"', "4"), "": ("1",),
 }  # fmt: skip
 _BLANKS = ("", "", "", " ", " ", "\n", "\t", "\r\n  ", " " * 30)
 _STRANGE_BLANKS = ("\f", "\v", "\x00", "\xa0", ",", "#")

@@ -24,9 +24,9 @@ static uint64_t read_piece(const char *text, int64_t size, int any_times, int64_
         if (f.slices > most || f.arrows > most || f.named > most) exit(4);
         if (status < 0) continue;
         for (int i = 0; i < NUMBERS; i++) /* a column that nothing is told of is not written */
-            for (int64_t at = 0; (f.told[i] || i <= LENGTH) && at < f.slices; at++) sum += (uint64_t)f.numbers[i * most + at];
+            for (int64_t at = 0; f.told[i] && at < f.slices; at++) sum += (uint64_t)f.numbers[i * most + at];
         for (int i = 0; i < COLUMN_WORDS; i++)
-            for (int64_t at = 0; at < f.slices; at++) {
+            for (int64_t at = 0; f.told[NUMBERS + i] && at < f.slices; at++) {
                 int32_t code = f.words[i * most + at];
                 if (code < -1 || code >= plain_count(r, i)) exit(5);
             }

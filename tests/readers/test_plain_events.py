@@ -180,25 +180,37 @@ def test_columns_of_a_piece_by_hand() -> None:
     )
     second = '{"ph":"X","name":"a","ts":"5.0005","dur":2.1500000000000004,'
     second += '"args":{"operation":"no copy","Call stack":"\\u0061"}}'
+    third = (
+        '{"ph":"X","name":"Notify_Wait","ts":"6","dur":1,"args":{"src rank":0,"dst rank":5,"size(Byte)":0}},'
+        '{"ph":"X","name":"Memcpy","ts":"7","dur":1,"args":{"src rank":0,"dst rank":0,"size(Byte)":5000000000}},'
+        '{"ph":"X","name":"Reduce_Inline","ts":"8","dur":1,"args":{"src rank":0,"dst rank":4294967295}},'
+        '{"ph":"X","name":"hcom","ts":"9","dur":1,"args":{"count":4097000,"data_type":"FP32","size(Byte)":null}}'
+    )
     wide = '{"ph":"s","cat":"async_npu","id":"40004631069296951295","pid":1,"tid":2,"ts":"3"}'
     small = '{"ph":"f","cat":"async_npu","id":5,"pid":-1,"tid":null,"ts":"4.0019"}'
     other = '{"ph":"f","cat":"nobody\'s","id":[],"pid":1,"tid":2,"ts":"3"}'.replace("[]", "6")
     meta = '{"ph":"M","name":"process_name","pid":1,"args":{"name":"é"}}'
     counter = '{"ph":"C","name":"HBM","ts":"3","args":{"x":1}}'
     clock = '{"ph":"C","name":"AI Core Freq","ts":"3","args":{"MHz":1650}}'
-    head = ", ".join([first, second, wide, small, other, meta, counter, clock])
+    head = ", ".join([first, second, third, wide, small, other, meta, counter, clock])
     found = reader().read(f' {head} ,\n{{"ph":"X","name":"cut'.encode(), False)
     assert found is not None
-    assert (found.events, found.closed, found.cut) == (8, False, len(f" {head} ,\n".encode()))
+    assert (found.events, found.closed, found.cut) == (12, False, len(f" {head} ,\n".encode()))
     assert found.others == (meta.encode(), clock.encode())
     slices = {name: np.asarray(column).tolist() for name, column in found.slices.items()}
+    none = [-1] * 4
     assert slices == {
-        "start": [1736413971558972912, 5000],  # .9125 µs are 912.5 ns: to the even one; and so are 5000.5
-        "length": [2, 2150],  # 1.5 ns, to the even one
-        "pid": [1, -1], "tid": [5_000_000_000, -1], "connection": [7, -1], "correlation": [-1, -1],
-        "external": [-1, -1], "stream": [-1, -1],  # which only traces with numeric times are asked for
-        "device": [-1, -1], "moved": [64, -1], "name": [0, 1], "cat": [0, -1], "task_type": [0, -1], "stack": [-1, 0],
-        "operation": [0, -1],
+        # .9125 µs are 912.5 ns: to the even one; and so are 5000.5
+        "start": [1736413971558972912, 5000, 6000, 7000, 8000, 9000],
+        "length": [2, 2150, 1000, 1000, 1000, 1000],  # 1.5 ns, to the even one
+        "pid": [1, -1, *none], "tid": [5_000_000_000, -1, *none], "connection": [7, -1, *none],
+        "moved": [64, -1, 0, 5_000_000_000, -1, -1],
+        "partner": [-1, -1, 5, -1, -1, -1],  # of the rank itself, and of none, there is no other end
+        "elements": [-1, -1, -1, -1, -1, 4_097_000],
+        "correlation": [-1] * 6, "external": [-1] * 6,  # which only traces with numeric times are asked for
+        "stream": [-1] * 6, "device": [-1] * 6, "name": [0, 1, 2, 3, 4, 5], "cat": [0, -1, *none],
+        "task_type": [0, -1, *none], "stack": [-1, 0, *none], "operation": [0, -1, *none],
+        "dtype": [-1, -1, -1, -1, -1, 0],
     }  # fmt: skip
     flows = dict(found.flows)
     ids = flows.pop("id")
