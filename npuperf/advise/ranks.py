@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from msgspec import to_builtins
 
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most
 from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share, size
-from npuperf.device.rank_summary import LinkRate, RankSummary, link_rates
+from npuperf.device.rank_summary import (
+    HeldUp,
+    LinkRate,
+    RankSummary,
+    held_up_alone,
+    link_rates,
+)
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
-
-if TYPE_CHECKING:
-    from npuperf.job.match import HeldUp  # loaded where there is a job
 
 #: Rows of a table in the evidence.
 _SHOWN: Final = 10
@@ -248,13 +251,19 @@ def _exposed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
     part = share(whole.comm_exposed_ns / whole.span_ns)
     exposed = (say("{share} of the step is exposed communication", share=part) if view.steps
                else say("{share} of the span is exposed communication", share=part))  # fmt: skip
+    waits = bounds.waits if bounds else None
+    held = held_up_alone(summary, view.thresholds.held_up_factor)
     known = say("one rank cannot tell transfer from waiting")
-    if bounds is not None and bounds.exposed_least_ns >= _SMALL * bounds.exposed_most_ns:
+    if bounds is not None and bounds.exposed_least_ns >= _SMALL * whole.comm_exposed_ns:
         known = say(
             "at least {least} of it is transfer, of the rest one rank cannot tell whether it waits for others",
-            least=share(bounds.exposed_least_ns / bounds.exposed_most_ns),
+            least=share(bounds.exposed_least_ns / whole.comm_exposed_ns),
         )
-    most = view.per_step(whole.comm_exposed_ns)
+    if waits is not None:
+        known = waits
+    elif held:
+        known = chain(known, _held(held[0]))
+    most = view.per_step(bounds.exposed_most_ns if bounds else whole.comm_exposed_ns)
     replayed = view.predict("comm*0")
     unit = view.thresholds.packet_alignment_bytes
     rates = link_rates([summary], unit)
@@ -263,6 +272,8 @@ def _exposed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
         evidence={
             "exposed_ns": whole.comm_exposed_ns,
             "transfer_least_ns": bounds.exposed_least_ns if bounds else 0,
+            "transfer_most_ns": bounds.exposed_most_ns if bounds else whole.comm_exposed_ns,
+            "held_up": [to_builtins(one) for one in held[:_SHOWN]],
             "rates": to_builtins(rates),
         },
         gain=at_most((0, min(most, replayed[1]) if replayed else most)),
@@ -297,10 +308,15 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
     total = sum(parts)
     sent, waited = share(transfer / whole), share(wait / whole)
     held = held_up(job.study.matched, job.study.ranks, job.thresholds.held_up_factor)
+    awaited = job.study.awaited
     if unknown > _SEEN * whole:  # then the rest is what there is at least
         split = say("at least {wait} is waiting for other ranks and {transfer} transfer, {unknown} cannot be told "
                     "apart", wait=waited, transfer=sent, unknown=share(unknown / whole))  # fmt: skip
-        if held:
+        if awaited:
+            split = say("{split}; of the waiting {time} is for ranks that were not loaded, most of it for {whom} "
+                        "(inferred: Notify_Wait before the first transfer)", split=split,
+                        time=ns(sum(one.ns for one in awaited)), whom=awaited[0].name)  # fmt: skip
+        elif held:
             split = say("{split}; {why}", split=split, why=_held(held[0]))
     elif wait > _SMALL * total:
         kinds = [kind for kind, time in waits.most_common() if time]
@@ -327,6 +343,7 @@ def _exposed_of_job(job: JobView) -> list[Detected]:
             "wait_by_kind_ns": dict(waits),
             "transfer_by_kind_ns": dict(transfers.most_common()),
             "held_up": [to_builtins(one) for one in held[:_SHOWN]],
+            "awaited": [to_builtins(one) for one in awaited[:_SHOWN]],
             "rates": to_builtins(rates),
         },
         gain=(0, min(int(saved / max(cluster.steps, 1)), cluster.step_ns)),

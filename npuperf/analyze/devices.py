@@ -61,7 +61,7 @@ def each_for_itself(
     if none is not None:
         verdict = Verdict(bound="unknown", basis="measured", reason=none)
     elif len(devices) == 1:
-        verdict = _with_waits(devices[0].verdict, devices[0].window, alone=True)
+        verdict = _with_waits(devices[0].verdict, devices[0].window, devices[0])
     else:
         verdict = verdict_of_sum(examined, devices, thresholds)
     return AllDevices(
@@ -90,7 +90,7 @@ def verdict_of_sum(examined: Sequence[Examined], devices: Sequence[Device], thre
     sums = [e.sums for e in examined if e.sums is not None]
     more = together([d.rank for d in devices], sums) if len(sums) == len(devices) > 1 else None
     if more is None:
-        verdict = _with_waits(verdict, whole, alone=len(devices) == 1)
+        verdict = _with_waits(verdict, whole, devices[0] if len(devices) == 1 else None)
     reason = say("{everyone}: {reason}", everyone=everyone, reason=chain(verdict.reason, more))
     return structs.replace(verdict, reason=reason)
 
@@ -105,12 +105,14 @@ def _first_excerpt(examined: Sequence[Examined]) -> Message | None:
     return None
 
 
-def _with_waits(verdict: Verdict, whole: Partition, *, alone: bool) -> Verdict:
-    """Say of ranks that were not matched with others what their communication may be; ``alone``: there is only one."""
+def _with_waits(verdict: Verdict, whole: Partition, alone: Device | None) -> Verdict:
+    """Say of ranks that were not matched with others what their communication may be; ``alone``: the only one."""
     if verdict.bound != "communication" or whole.comm_transfer_ns or whole.comm_wait_ns:
         return verdict
-    waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
-    if not alone:
+    waits = alone.communication.waits if alone and alone.communication else None
+    if waits is None:
+        waits = say("this holds waiting for other ranks, which one rank alone cannot tell from transfer")
+    if alone is None:
         waits = say("this holds waiting for other ranks, which cannot be told from transfer: no operation of one of "
                     "these ranks is known to be another's, too")  # fmt: skip
     return structs.replace(verdict, reason=chain(verdict.reason, waits))

@@ -317,10 +317,12 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
         return unanswered(expression, chain(nothing, meant), title, report)
     # The least gain is what is certain: of communication only transfers become faster, waiting stays.
     known = report.communication
-    part = known.transfer_least_ns / known.transfer_most_ns if known and known.transfer_most_ns else 0.0
+    part = known.transfer_least_ns / known.total_ns if known and known.total_ns else 0.0
     sure = with_communication(scene, found.expr, part)
     certain = predict(scene, sure).least if any(c.factor != 1 for c in parse(sure)) else 0
     least = min(found.least, certain)
+    if known and known.awaited_ns:  # and at most what may be one
+        found = predict(scene, with_communication(scene, found.expr, known.transfer_most_ns / known.total_ns))
     before, per = max(scene.measured, 1), max(report.step_count, 1)
     return WhatIf(
         expr=expression,

@@ -14,7 +14,7 @@ from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
-from npuperf.job.job_report import describe_job, narrow, per_step
+from npuperf.job.job_report import absent_in_words, describe_job, narrow, per_step
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
 from npuperf.job.match import split_exposed
@@ -224,6 +224,7 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     waiting = sum(r.comm.exposed_wait_ns for r in cluster.ranks)
     evidence["wait_share"] = waiting / max(cluster.time_of(cluster.ranks), 1)
     unknown = sum(r.comm.exposed_unknown_ns for r in cluster.ranks)
+    unknown += int(study.waits.absent.sum())
     apart = unknown <= sum(r.comm.exposed_transfer_ns for r in cluster.ranks)  # most of what is known is transfer
     time = _TIME if apart else {**_TIME, "communication": _UNTOLD}
     lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
@@ -233,6 +234,8 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     # What costs the job most, if somebody can mend it.
     first = next((r for r in cluster.roots if r.kind in ("rank", "stage", "group", "link")), None)
     paced = None if first is None or first.gain_ns_per_step is None else _paced(first, ns(*first.gain_ns_per_step))
+    if 2 * study.waits.absent.sum() > study.matched.stay.sum():  # most of all communication
+        paced = say("most communication is {what}", what=absent_in_words(study)[0])
     idle = None
     if study.other > values[bound]:
         bound = "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,10 +11,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.base.messages import Message, say, share
 from npuperf.device.operators import BesideCommunication, beside_communication
 from npuperf.device.partition import Gaps
 from npuperf.device.study import Study
-from npuperf.model.communication import REFERENCE, Bandwidth, Communication, LinkUse, Operations, ProcessGroup
+from npuperf.model.communication import REFERENCE, TOGETHER, Bandwidth, Communication, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
 from npuperf.model.groups import alike, distinct, last_largest, sums_of
 from npuperf.model.intervals import Intervals
@@ -619,25 +621,74 @@ def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
 # A stay is waiting and transfer. What an operation moved over one transport took at least as long as it did on one of
 # its links: the exporter sums links that run side by side, so the sum is divided by their number. Of transports whose
 # links cannot be counted, and of RDMA, whose times hold waiting for the other end, nothing is certain. For as long as
-# the exporter saw data move on one plane (its Transit), the operation was transferring as well.
+# the exporter saw data move on one plane (its Transit), the operation was transferring as well. What it waited for
+# others before it moved anything, its own notifications tell: that much is waiting, as far as can be inferred. The
+# exporter's Wait is the sum of those of one plane, early and late ones, and says neither: it is not used.
 
+#: Waiting of a smaller part of the exposed communication is not worth a word.
+_NOTABLE: Final = 0.05
 #: Its times run from the first payload to the end of the closing task, and so hold waiting.
 _WAITS: Final = "RDMA"
 
 
 def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
     """Return the bounds of a rank's transfers. ``exposed_ns``: its communication that no compute hides."""
-    least, stay = least_transfer(summary), summary.operations.stay
+    least, wait, stay = least_transfer(summary), least_wait(summary), summary.operations.stay
     exposed = summary.exposed_end - summary.exposed_start
     own = np.bincount(summary.exposed_op, weights=exposed, minlength=len(stay)).astype(np.int64)
-    # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed.
+    # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed; waiting comes first.
     certain = int(np.maximum(least - (stay - own), 0).sum()) if summary.exposed_known else 0
+    until = (summary.operations.start + wait)[summary.exposed_op]
+    waited = np.clip(until, summary.exposed_start, summary.exposed_end) - summary.exposed_start
+    most = max(exposed_ns - int(waited.sum()), 0) if summary.exposed_known else exposed_ns
+    longest, told = next(iter(awaited_ranks([summary], [wait])), None), None
+    if longest and exposed_ns - most >= _NOTABLE * exposed_ns > 0:
+        told = say("at least {share} of the exposed communication is waiting for other ranks, most of it for {whom} "
+                   "(inferred: Notify_Wait before the first transfer)", share=share(1 - most / exposed_ns),
+                   whom=longest.name)  # fmt: skip
     return CommunicationBounds(
         transfer_least_ns=int(least.sum()),
-        transfer_most_ns=int(stay.sum()),
-        exposed_least_ns=min(certain, exposed_ns),
-        exposed_most_ns=exposed_ns,
+        transfer_most_ns=int((stay - wait).sum()),
+        exposed_least_ns=min(certain, most),
+        exposed_most_ns=most,
+        total_ns=int(stay.sum()),
+        awaited_ns=int(wait.sum()),
+        awaited_rank=longest.rank if longest else None,
+        awaited_group=longest.group if longest else None,
+        waits=told,
     )
+
+
+class Awaited(Struct, frozen=True):
+    """A rank that others waited for, ns: counted inside of ``group``, or in the job where that is None."""
+
+    rank: int
+    group: str | None
+    ns: int
+
+    @property
+    def name(self) -> Message:
+        """What it is called."""
+        if self.group is None:
+            return say("rank {rank}", rank=self.rank)
+        return say("rank {rank} of its group", rank=self.rank)
+
+
+def awaited_ranks(summaries: Sequence[RankSummary], waited: Sequence[I64]) -> list[Awaited]:
+    """Return for whom ranks waited, as parts of their operations tell, the longest first.
+
+    ``waited``: of each rank how long each of its operations did.
+    """
+    found = Counter[tuple[int, str | None]]()
+    for summary, wait in zip(summaries, waited, strict=True):
+        members = {group.id: group.ranks for group in summary.groups}
+        operations = summary.operations
+        for row in np.flatnonzero((wait > 0) & (operations.awaited_rank >= 0)).tolist():
+            rank, group = int(operations.awaited_rank[row]), operations.group[row]
+            ranks = members.get(group or "", ())
+            whom = (ranks[rank], None) if rank < len(ranks) else (rank, group)
+            found[whom] += int(wait[row])
+    return [Awaited(rank, group, ns) for (rank, group), ns in found.most_common()]
 
 
 def least_transfer(summary: RankSummary) -> I64:
@@ -660,6 +711,65 @@ def least_transfer(summary: RankSummary) -> I64:
     certain[op] = True
     least = np.where(certain & ~waits, np.maximum(least, summary.transit), least)
     return np.minimum(least, operations.stay)
+
+
+def least_wait(summary: RankSummary) -> I64:
+    """Return how long each operation waited for others at least, as its parts tell (inferred), ns.
+
+    Only of operations in which all do the same: of others an early wait may be for data that is on its way.
+    """
+    operations = summary.operations
+    same = operations.type.flag([name in TOGETHER for name in operations.type.names])
+    waited = np.where(same, np.maximum(operations.awaited, 0), 0)
+    waited[:] = np.minimum(waited, operations.stay - least_transfer(summary))
+    return waited
+
+
+class HeldUp(Struct, frozen=True):
+    """An operation that cannot have been transferring all the time: ``other``, of its type and group, moved as much or
+    more sooner.
+
+    ``bytes`` that the rank with most moved, and the shortest ``stay`` of the ranks that were loaded, ns.
+    """
+
+    name: str
+    bytes: int
+    stay: int
+    other: str
+    other_bytes: int
+    other_stay: int
+
+
+def held_up_alone(summary: RankSummary, factor: float) -> list[HeldUp]:
+    """Return the same of one rank's operations in which all do the same, by what they moved or took in."""
+    operations = summary.operations
+    moved = sums_of(summary.bandwidth.op, summary.bandwidth.bytes, len(operations))
+    moved = moved if moved.any() else operations.bytes
+    same = np.flatnonzero(operations.type.flag([name in TOGETHER for name in operations.type.names]))
+    name, stay, moved = operations.name.take(same), operations.stay[same], moved[same]
+    kind = alike(operations.type.codes[same], operations.group.codes[same])
+    found = [
+        HeldUp(name[row] or "N/A", int(moved[row]), int(stay[row]),
+               name[other] or "N/A", int(moved[other]), int(stay[other]))
+        for row, other in slower_than_larger(kind, moved, stay, factor)
+    ]  # fmt: skip
+    return sorted(found, key=lambda h: -h.stay)
+
+
+def slower_than_larger(kind: I64, moved: I64, stay: I64, factor: float) -> list[tuple[int, int]]:
+    """Return rows that took ``factor`` times as long (ns) as another row of their kind that moved as much or more
+    (bytes, counted if above 0), each with the one that was fastest.
+    """
+    found = list[tuple[int, int]]()
+    for k in distinct(kind[moved > 0]).tolist():
+        rows = np.flatnonzero((kind == k) & (moved > 0))
+        rows = rows[np.lexsort((stay[rows], -moved[rows]))]
+        best = np.minimum.accumulate(stay[rows])
+        first = np.append(True, best[1:] < best[:-1])  # of each pace the row that set it
+        setter = rows[np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))]
+        slow = stay[rows] > factor * np.maximum(stay[setter], 1)
+        found += zip(rows[slow].tolist(), setter[slow].tolist(), strict=True)
+    return found
 
 
 class LinkRate(Struct, frozen=True):

@@ -55,8 +55,8 @@ class JobProgram(Struct, frozen=True):
 
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
-    ``transfer``: per operation, all that is no waiting. ``begin`` and ``end``: per rank, on the common clock, from
-    the first begin on. ``places``: where each global rank stands in the list of ranks.
+    ``transfer``: per operation, all that is no waiting for a rank that was loaded. ``begin`` and ``end``: per rank, on
+    the common clock, from the first begin on. ``places``: where each global rank stands in the list of ranks.
     """
 
     matched: Matched
@@ -131,7 +131,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
         to_start=_stretches(matched.rank, [r.to_start for r in ranks], clocks.drift),
         to_block=_stretches(place, [r.to_block for r in ranks], clocks.drift),
         tail=_stretches(every, [r.tail for r in ranks], clocks.drift),
-        transfer=(matched.stay - waits.wait).astype(np.float64),
+        transfer=(matched.stay - waits.here).astype(np.float64),
         begin=(begin - origin).astype(np.float64),
         end=(end - origin).astype(np.float64),
         levels=levels,

@@ -395,14 +395,30 @@ def per_step(gain: tuple[float, float], study: JobStudy) -> tuple[int, int]:
 
 def _roots(study: JobStudy) -> list[Root]:
     """Return the roots; rounded, their waiting still adds up to all that was blamed."""
-    total = sum(c.wait for c in study.causes)
+    absent = int(study.waits.absent.sum())
+    total = sum(c.wait for c in study.causes) + absent
     ends = np.rint(np.cumsum([c.wait for c in study.causes])).astype(np.int64)
     waits = np.diff(np.concatenate([[0], ends])).tolist()
-    return [
+    found = [
         root(study, cause, wait, wait / total if total else 0.0, per_step(cause.gain, study) if cause.gain else None)
         for cause, wait in zip(study.causes, waits, strict=True)
         if wait or (cause.kind in ("group", "link") and cause.gain is not None)
     ]
+    if absent:  # nobody can mend it here, but it is more than a guess
+        title, next_ = absent_in_words(study)
+        found.append(Root(kind="unknown", ranks=[], why="unknown", wait_ns=absent, share=absent / total,
+                          gain_ns_per_step=None, where=None, title=title, next=next_))  # fmt: skip
+    return found
+
+
+def absent_in_words(study: JobStudy) -> tuple[Message, Message]:
+    """Say for whom that was not loaded the others waited, as parts of their operations tell, and what to do."""
+    whom = study.awaited[0].name
+    title = say("waiting for {whom}, not loaded (inferred: Notify_Wait before the first transfer)", whom=whom)
+    if len(study.awaited) > 1:
+        title = say("waiting for ranks that were not loaded, longest for {whom} (inferred: Notify_Wait before the "
+                    "first transfer)", whom=whom)  # fmt: skip
+    return title, say("load {whom}: only its own files tell why it came late", whom=whom)
 
 
 def _collectives(study: JobStudy) -> list[Collective]:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.device.rank_summary import RankSummary, extend, filled_like, links_beside
+from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside
 from npuperf.job.clocks import Clocks, align, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
@@ -74,6 +74,11 @@ class JobStudy(Struct, frozen=True):
     step_count: int
     counted: JobSteps
     world: World
+
+    @property
+    def awaited(self) -> list[Awaited]:
+        """For whom that was not loaded ranks waited, as parts of their operations tell, the longest first."""
+        return awaited_ranks(self.ranks, np.split(self.waits.absent, self.matched.first[1:-1]))
 
     @property
     def length(self) -> float:

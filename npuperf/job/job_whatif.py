@@ -119,7 +119,8 @@ def predict(study: JobStudy, expression: str) -> Answer:
     changes, hosts = [change], [host]
     if (untold != 1).any():
         transfer = job.transfer if change.transfer is None else change.transfer
-        changes.append(replace(change, transfer=transfer * untold))
+        waits = np.minimum(study.waits.absent, transfer)  # which no faster network shortens either
+        changes.append(replace(change, transfer=waits + (transfer - waits) * untold))
     if (host != host_least).any():
         hosts.append(host_least)
     tried = [scaled(job, compute, each, host=own, other=other) for each in changes for own in hosts]

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.device.rank_summary import RankSummary, least_transfer
-from npuperf.model.communication import Operations, ProcessGroup
+from npuperf.device.rank_summary import HeldUp, RankSummary, least_transfer, least_wait, slower_than_larger
+from npuperf.model.communication import TOGETHER, Operations, ProcessGroup
 from npuperf.model.groups import alike, distinct, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
-
-#: Operations that nobody can leave before the last has begun.
-TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
 
 
 class JobGroup(Struct, frozen=True):
@@ -287,16 +283,23 @@ class JobWaits(Struct, frozen=True):
     The one place where a stay is split: tables, findings, partitions, what-ifs and gates take it from here.
     ``known``: all members of its group took part. Of an operation whose group is partial, or may be, ``wait`` is what
     the rank waited at least, for those that are there, ``transfer`` what is transfer whoever is waited for
-    (:func:`npuperf.device.rank_summary.least_transfer`), and the rest is unknown. ``alone``: its group has one member,
-    so nobody is waited for. ``last``: per instance, the operation of the rank that arrived last.
+    (:func:`npuperf.device.rank_summary.least_transfer`), and the rest is unknown. ``absent``: what of ``wait`` is for
+    ranks that were not loaded, which is inferred (:func:`npuperf.device.rank_summary.least_wait`). ``alone``: its group
+    has one member, so nobody is waited for. ``last``: per instance, the operation of the rank that arrived last.
     """
 
     transfer: I64
     wait: I64
     unknown: I64
+    absent: I64
     known: Mask
     alone: Mask
     last: I64
+
+    @property
+    def here(self) -> I64:
+        """What was waited for ranks that were loaded."""
+        return self.wait - self.absent
 
 
 def find_waits(matched: Matched, ranks: Sequence[RankSummary]) -> JobWaits:
@@ -310,34 +313,26 @@ def find_waits(matched: Matched, ranks: Sequence[RankSummary]) -> JobWaits:
     known = complete | alone
     wait = np.where(there, stay - own, 0)
     certain = np.concatenate([least_transfer(rank) for rank in ranks])
+    possible = stay - np.concatenate([least_wait(rank) for rank in ranks])
     if matched.instances:  # the same transfer takes all its ranks as long
-        most = np.maximum.reduceat(certain[matched.members], matched.starts)
-        certain = np.where(there & matched.together[matched.instance], most[matched.instance], certain)
+        together = there & matched.together[matched.instance]
+        least = np.maximum.reduceat(certain[matched.members], matched.starts)
+        most = np.minimum.reduceat(possible[matched.members], matched.starts)
+        certain = np.where(together, least[matched.instance], certain)
+        possible = np.where(together, most[matched.instance], possible)
+    absent = np.where(known, 0, np.maximum(stay - wait - np.maximum(possible, certain), 0))
+    wait = wait + absent
     transfer = np.where(complete, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
     order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
     return JobWaits(
         transfer=transfer,
         wait=wait,
         unknown=stay - wait - transfer,
+        absent=absent,
         known=known,
         alone=alone,
         last=matched.members[order][matched.starts] if matched.instances else matched.members,
     )
-
-
-class HeldUp(Struct, frozen=True):
-    """An operation that cannot have been transferring all the time: ``other``, of its type and group, moved as much or
-    more sooner.
-
-    ``bytes`` that the rank with most moved, and the shortest ``stay`` of the ranks that were loaded, ns.
-    """
-
-    name: str
-    bytes: int
-    stay: int
-    other: str
-    other_bytes: int
-    other_stay: int
 
 
 def held_up(matched: Matched, ranks: Sequence[RankSummary], factor: float) -> list[HeldUp]:
@@ -349,22 +344,21 @@ def held_up(matched: Matched, ranks: Sequence[RankSummary], factor: float) -> li
     if not matched.instances:
         return []
     moved = np.concatenate([sums_of(r.bandwidth.op, r.bandwidth.bytes, len(r.operations)) for r in ranks])
+    if not moved.any():  # of what went over links nothing is recorded, but maybe how many elements there were
+        moved = np.concatenate([r.operations.bytes for r in ranks])
     most = np.maximum.reduceat(moved[matched.members], matched.starts)
     stay = np.minimum.reduceat(matched.stay[matched.members], matched.starts)
     heads = matched.members[matched.starts]
     kind = alike(matched.type[heads], matched.instance_group)
     name = Labels.concat([r.operations.name for r in ranks]).take(heads)
-    found = []
-    for k in distinct(kind[~matched.complete & matched.together & (most > 0)]).tolist():
-        rows = np.flatnonzero((kind == k) & (most > 0))
-        rows = rows[np.lexsort((stay[rows], -most[rows]))]
-        best = np.minimum.accumulate(stay[rows])
-        first = np.append(True, best[1:] < best[:-1])  # of each pace the operation that set it
-        setter = rows[np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))]
-        for row, other in zip(rows.tolist(), setter.tolist(), strict=True):
-            if not matched.complete[row] and stay[row] > factor * max(stay[other], 1):
-                found.append(HeldUp(name[row] or "N/A", int(most[row]), int(stay[row]),
-                                    name[other] or "N/A", int(most[other]), int(stay[other])))  # fmt: skip
+    chosen = ~matched.complete & matched.together
+    found = [
+        HeldUp(
+            name[row] or "N/A", int(most[row]), int(stay[row]), name[other] or "N/A", int(most[other]), int(stay[other])
+        )
+        for row, other in slower_than_larger(kind, most, stay, factor)
+        if chosen[row]
+    ]
     return sorted(found, key=lambda h: -h.stay)
 
 

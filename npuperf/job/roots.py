@@ -127,7 +127,7 @@ class _Blamer:
             self._advance(int(place[op]), op)
         last = int(self.waits.last[instance])
         for op in operations:
-            wait = float(self.waits.wait[op])
+            wait = float(self.waits.here[op])
             if wait > 0 and op != last:
                 self._blame(op, last, wait)
         self.turn += 1
@@ -136,7 +136,7 @@ class _Blamer:
         for op in operations:
             ledger = self.ledgers[int(place[op])]
             waited = ledger.waited.copy()
-            self._enter_wait(waited, op, float(self.waits.wait[op]))
+            self._enter_wait(waited, op, float(self.waits.here[op]))
             axes = np.flatnonzero(waited)
             mark = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
             self.marks[int(place[op])][meeting] = mark
@@ -162,7 +162,7 @@ class _Blamer:
     def _enter(self, rank: int, row: int, first: int, last: int) -> None:
         """Enter a stretch of exposed communication: first it waits, then it transfers."""
         op, ledger = int(self.matched.first[rank]) + row, self.ledgers[rank]
-        turn = int(self.matched.start[op] + self.waits.wait[op])
+        turn = int(self.matched.start[op] + self.waits.here[op])
         middle = min(max(turn, first), last)
         self._enter_wait(ledger.waited, op, middle - first)
         if not self.waits.known[op]:  # the rest may be waiting for ranks that are not here

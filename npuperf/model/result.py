@@ -524,13 +524,22 @@ class Clock(Model, frozen=True, kw_only=True):
 
 class CommunicationBounds(Model, frozen=True, kw_only=True):
     """What of a rank's communication is transfer, as far as its own files tell: at least and at most, the rest being
-    waiting for other ranks; all of it (stays of operations summed), and what of it no compute hides.
+    waiting for other ranks; all of it (stays of operations summed, ``total_ns``), and what of it no compute hides.
+
+    That it is not more is inferred: ``awaited_ns`` of it went by before operations moved anything, most of it for
+    ``awaited_rank``, which is counted inside of the group ``awaited_group``, or in the job where that is null; so says
+    ``waits``, where it is a notable part.
     """
 
     transfer_least_ns: int
     transfer_most_ns: int
     exposed_least_ns: int
     exposed_most_ns: int
+    total_ns: int
+    awaited_ns: int = 0
+    awaited_rank: int | None = None
+    awaited_group: str | None = None
+    waits: Message | None = None
 
 
 class VendorCheck(Model, frozen=True, kw_only=True):

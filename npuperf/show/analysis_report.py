@@ -118,7 +118,7 @@ def _lines(result: Result, view: View) -> Iterator[Line]:
     evidence = [say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items()]
     if evidence:
         yield Line(series(evidence))
-    alone = apart_line(devices[0].window) if len(devices) == 1 else None
+    alone = apart_line(devices[0]) if len(devices) == 1 else None
     if alone:
         yield Line(alone)
     yield from common(result)
@@ -289,12 +289,14 @@ def _is_shown(whole: Partition, field: str, depth: int) -> bool:
     return bool(getattr(whole, field)) or not (depth == 2 or field == "other_exposed_ns")
 
 
-def apart_line(whole: Partition) -> Message | None:
+def apart_line(device: Device) -> Message | None:
     """Say what one rank alone cannot tell, and what would, where that is a notable part of the time."""
+    whole = device.window
     told = whole.comm_transfer_ns or whole.comm_wait_ns
     if told or whole.comm_exposed_ns <= _NOTABLE * whole.span_ns:
         return None
-    return say("one rank alone cannot tell transfer from waiting: load all ranks")
+    load = say("one rank alone cannot tell transfer from waiting: load all ranks")
+    return chain(device.communication.waits if device.communication else None, load)
 
 
 def clock_line(clock: Clock) -> Message:

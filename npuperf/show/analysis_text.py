@@ -177,7 +177,7 @@ def _partition(result: Result, view: View) -> RenderableType:
     rows = parts.partition_rows(device, min(room, _WIDEST) if room >= _NARROWEST else 0)
     styles = {i: ("bold", "", "dim")[row[0].depth] for i, row in enumerate(rows)}
     body.append(Fitted(filled(parts.PARTITION_TABLE, rows), styles=styles, signs=parts.COLOURS))
-    notes = (parts.apart_line(device.window), parts.check_line(device) if view.full else None)
+    notes = (parts.apart_line(device), parts.check_line(device) if view.full else None)
     title = say("where the time goes: {facts}", facts=chain(*facts, by=" · "))
     return section(title, *body, *(line(note, "dim") for note in notes if note))
 

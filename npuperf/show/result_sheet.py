@@ -86,7 +86,7 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
         lines.append(Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim"))
 
     if devices:
-        alone = apart_line(devices[0].window) if len(devices) == 1 else None
+        alone = apart_line(devices[0]) if len(devices) == 1 else None
         apart = [] if alone is None else [Line(alone, "dim")]
         blocks.append(Block("parts", say("where the time goes"), lines=apart, strips=[_strip(devices)]))
     if result.cluster is not None:
