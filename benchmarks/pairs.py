@@ -31,6 +31,7 @@ from npuperf.advise import load_thresholds
 from npuperf.against.compare import compare_results
 from npuperf.against.gates import parse_gate
 from npuperf.against.judging import judge_gate
+from npuperf.against.metrics import register_all
 from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.model.comparison import Comparison, WaterfallPart
@@ -59,7 +60,8 @@ FUSED = {"Gelu": "MatMulV3", "MatMulV3": "Mul", "LayerNormV4": "MatMulV2"}
 class Expected:
     """What must be said of a pair: the verdict, and what stands first in the waterfall, or in parity.
 
-    ``where``: a line of code that the first row of the waterfall must name; ``gate``: one more that must fail.
+    ``where``: a line of code that the first row of the waterfall must name; ``gate``: one more that must fail;
+    ``lasting``: of a job, what must be said first of all: kind and ranks.
     """
 
     verdict: str
@@ -68,6 +70,7 @@ class Expected:
     parity: str | None = None
     where: str = ""
     gate: str | None = None
+    lasting: tuple[str, tuple[int, ...]] | None = None
     more: Callable[[WaterfallPart], bool] = field(default=lambda row: True)
 
 
@@ -252,7 +255,10 @@ def dear_recording(seed: int) -> Pair:
 def _job(seed: int, kind: str, fault: Callable[[random.Random, Job], Fault], expected: Expected) -> Pair:
     luck = random.Random(seed)
     job = Job(dp=luck.choice([2, 2, 4]), steps=STEPS, trace=luck.random() < 0.5, seed=2 * seed)
-    new = replace(job, seed=2 * seed + 1, faults=(fault(luck, job),))
+    planted = fault(luck, job)
+    new = replace(job, seed=2 * seed + 1, faults=(planted,))
+    if planted.kind == "compute" or job.world > 2:  # the only link of a job has none to be held against
+        expected = replace(expected, lasting=("rank" if planted.kind == "compute" else "link", planted.ranks))
     return Pair(seed, kind, lambda side, out: cluster_files.write((job, new)[side], out), expected)
 
 
@@ -384,6 +390,10 @@ def _verdict(expected: Expected, found: Comparison) -> str:
 def _cause(expected: Expected, found: Comparison) -> str:
     if expected.parity is not None and (not found.parity or found.parity[0].what != expected.parity):
         return f"parity: {found.parity[0].what if found.parity else None}"
+    if expected.lasting is not None:
+        said = [(cause.kind, tuple(cause.ranks)) for cause in found.causes]
+        if said != [expected.lasting] or not str(found.reason).startswith(str(found.causes[0].title)):
+            return f"causes {said}, first said: {str(found.reason)[:80]}"
     if expected.part is None:
         return ""
     if not found.waterfall:
@@ -404,6 +414,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--update-docs", action="store_true", help="write the table of docs/accuracy.md")
     options = parser.parse_args()
+    register_all()
     seeds = range(options.first, options.first + options.pairs)
     pairs = [KINDS[options.kind](seed) if options.kind else pair(seed) for seed in seeds]
     pairs += [noise(seed) for seed in range(10_000 + options.first, 10_000 + options.first + options.noise)]

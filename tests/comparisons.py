@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from npuperf.base.messages import ns_change, say, share
-from npuperf.model.comparison import Compared, Comparison, Difference, FindingChange, Shift, WaterfallPart
+from npuperf.model.comparison import CauseChange, Compared, Comparison, Difference, FindingChange, Shift, WaterfallPart
 from npuperf.model.document import Gate
 from npuperf.model.parts import Part
 
@@ -81,6 +81,18 @@ WORSE = Comparison(
             reason=say("kernels take longer on a slower clock"),
         ),
         Difference(what="torch_npu", old="2.1.0", new=None, matters=False),
+    ),
+    causes=(
+        CauseChange(
+            kind="rank",
+            ranks=[3],
+            stage=None,
+            change="added",
+            old_ns=None,
+            new_ns=(90_000, 110_000),
+            delta_ns=(90_000, 110_000),
+            title=say("rank {rank} is late", rank=3),
+        ),
     ),
     waterfall=PARTS,
     rows=(

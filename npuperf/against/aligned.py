@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from npuperf.advise import RULES
 from npuperf.base.messages import Message, Parameter, Series, chain, ns, say, say_n, series
 from npuperf.model.comparison import FindingChange
 from npuperf.model.parts import Digest, PartSum
@@ -114,8 +115,11 @@ def _by_label(step: TypicalStep) -> dict[Message, TypicalPhase]:
 # -- Findings on both sides: which are new, gone, or say something else than before.
 
 _ORDER: Final[dict[Severity | None, int]] = {"high": 0, "medium": 1, "low": 2, None: 3}
-#: What one finding is about: its rule, its rank (None where each side has one device only), and the n-th such one.
-_Key = tuple[str, int | None, int]
+#: Rules that name a cause, of a job; other rules of jobs name a rank at which to look first, and that is no cause.
+_CAUSES: Final = ("slow_rank", "slow_link")
+#: What one finding is about: its rule, its rank (None where each side has one device only, and of a job), what else
+#: tells it apart, and the n-th such one.
+_Key = tuple[str, int | None, tuple[object, ...], int]
 #: The sentences of several messages.
 _Sentences = frozenset[tuple[object, ...]]
 
@@ -123,17 +127,18 @@ _Sentences = frozenset[tuple[object, ...]]
 def finding_changes(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[FindingChange], int]:
     """Return what changed, the gravest first, and how many problems are as they were.
 
-    Of several runs, a side has the problems that most of its runs have.
+    Of several runs, a side has the problems that most of its runs have. What changed alike on several ranks is one.
     """
     alone = all(len(run.devices) == 1 for run in (*old, *new))
     before, after = _side(old, alone), _side(new, alone)
+    _pair_causes(before, after)
     changes, unchanged = [], 0
     for key in {**before, **after}:
         a, b = before.get(key), after.get(key)
         had, has = (side is not None and side.status == "problem" for side in (a, b))
         if not had and not has:
             continue
-        if had and has and a is not None and b is not None and _says(a) == _says(b):
+        if had and has and a is not None and b is not None and _says(a) == _says(b) and _ranks_of(a) == _ranks_of(b):
             unchanged += 1
             continue
         untold = any(side is not None and side.status == "cannot_tell" for side in (a, b))  # which is not gone
@@ -148,29 +153,72 @@ def finding_changes(old: Sequence[Result], new: Sequence[Result]) -> tuple[list[
         )
         changes.append(change)
 
-    def gravest_first(change: FindingChange) -> tuple[int, int, str, int]:
+    def gravest_first(change: FindingChange) -> tuple[int, int, bool, str, int]:
         severity = min(_ORDER[s] for s in _ORDER if s in (change.old_severity, change.new_severity))
         kind = ("added", "changed", "removed").index(change.change)
-        return kind, severity, change.rule, change.rank if change.rank is not None else -1
+        return kind, severity, change.rule not in _CAUSES, change.rule, -1 if change.rank is None else change.rank
 
-    return sorted(changes, key=gravest_first), unchanged
+    return _on_several(sorted(changes, key=gravest_first)), unchanged
+
+
+def _on_several(changes: Sequence[FindingChange]) -> list[FindingChange]:
+    """Return changes that are said alike of several ranks as one, in the words of the first."""
+    alike: dict[tuple[object, ...], list[FindingChange]] = defaultdict(list)
+    for place, c in enumerate(changes):
+        said = tuple(None if side is None else _ids(side) for side in (c.old, c.new))
+        only = place if c.rank is None else None
+        alike[c.rule, c.change, c.old_severity, c.new_severity, said, only].append(c)
+    ranks = ([c.rank for c in same if c.rank is not None] for same in alike.values())
+    return [replace(same[0], ranks=of) for same, of in zip(alike.values(), ranks, strict=True)]
 
 
 def _side(runs: Sequence[Result], alone: bool) -> dict[_Key, Finding]:
     """Return the findings of a side, of the last run that has each, where most runs agree on the problem."""
     found: dict[_Key, Finding] = {}
     votes: Counter[_Key] = Counter()
+    of_jobs = {rule.name for rule in RULES if rule.on_job is not None}
     for run in runs:
         mine: dict[_Key, Finding] = {}
-        seen: Counter[tuple[str, int | None]] = Counter()
+        seen: Counter[tuple[object, ...]] = Counter()
         for finding in run.findings:
-            where = None if alone else finding.rank if finding.rank is not None else finding.device
-            mine[finding.rule, where, seen[finding.rule, where]] = finding
-            seen[finding.rule, where] += 1
+            whole = alone or (run.cluster is not None and finding.rule in of_jobs)
+            where = None if whole else finding.rank if finding.rank is not None else finding.device
+            about = finding.rule, where, _ranks_of(finding)
+            mine[(*about, seen[about])] = finding
+            seen[about] += 1
         found |= mine
         votes.update(key for key, finding in mine.items() if finding.status == "problem")
     rare = {key for key, finding in found.items() if finding.status == "problem" and 2 * votes[key] <= len(runs)}
     return {key: finding for key, finding in found.items() if key not in rare}
+
+
+def _ranks_of(finding: Finding) -> tuple[object, ...]:
+    """Return the ranks that a cause of a job names: with other ones it is another cause. Nothing of other findings."""
+    if finding.rule not in _CAUSES or finding.status != "problem":
+        return ()
+    return tuple(n for n in _plain(finding.title) if isinstance(n, int))
+
+
+def _plain(message: Parameter) -> Iterator[object]:
+    """Yield the numbers and names in a message that are no measured quantities."""
+    if isinstance(message, Series):
+        for item in message.items:
+            yield from _plain(item)
+    elif isinstance(message, Message):
+        for value in message.parameters.values():
+            yield from _plain(value)
+    else:
+        yield message
+
+
+def _pair_causes(before: dict[_Key, Finding], after: dict[_Key, Finding]) -> None:
+    """Make one of a cause that only the old side has and one of its rule that only the new one has: it moved."""
+    gone = [key for key in before if key not in after and key[2]]
+    for key in [key for key in after if key not in before and key[2]]:
+        was = next((other for other in gone if other[0] == key[0]), None)
+        if was is not None:
+            gone.remove(was)
+            before[key] = before.pop(was)
 
 
 def _said(finding: Finding | None, other: Finding | None) -> Message | None:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
+from npuperf.against.causes import cause_changes, cause_sentence
 from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch, told_apart
 from npuperf.against.shifts import operator_rows, shifts, step_row
 from npuperf.against.waterfall import folded, parts_of, rounded, side_by_side, sum_runs
@@ -137,8 +138,11 @@ def compare_results(
     step = step_row((samples[0], samples[1]), judged)
     apart = [worded(difference.what) for difference in parity if difference.mismatch]
     first = [d.reason for d in parity if d.what in FIRST and d.reason is not None and None not in medians]
+    causes = cause_changes(old, new)
+    named = []  # those that make the job's step longer or shorter, before where that shows
     moved = None  # the parts that make most of the difference of the mean steps, where it goes the way of the verdict
     if delta is not None and judged.verdict in ("worse", "better"):
+        named = [cause_sentence(c) for c in causes if sum(c.delta_ns) * delta >= 2 * _LEAST * delta**2][:_NAMED]
         most = [p for p in waterfall if p.delta_ns * delta > 0 and abs(p.delta_ns) >= _LEAST * abs(delta)][:_NAMED]
         if delta * (1 if judged.verdict == "worse" else -1) <= 0:
             moved = say("a few steps are of other length: the mean step changed by {change}", change=ns_change(delta))
@@ -148,6 +152,7 @@ def compare_results(
     reason = chain(
         say("not of one workload ({differences})", differences=series(apart)) if apart else None,
         chain(*first) if first else None,
+        chain(*named) if named else None,
         _step_in_words(judged, *medians, stepped=all(stepped)),
         of_host if timed == "host" and all(samples) else None,
         moved,
@@ -175,6 +180,7 @@ def compare_results(
         confidence=judged.confidence,
         workload=workload,
         parity=parity,
+        causes=tuple(causes),
         waterfall=waterfall,
         rows=(*([step] if step else []), *operators),
         shifts=tuple(listed.shifts),

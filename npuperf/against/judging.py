@@ -15,6 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.against.causes import cause_sentence
 from npuperf.against.gates import Aggregate, Condition, Sign
 from npuperf.against.parity import told_apart
 from npuperf.base.messages import Message, Parameter, chain, number, say, say_n, series
@@ -100,6 +101,7 @@ def judge_gate(
         baseline=baseline,
         interval=answer.interval,
         explained_by=_explaining(condition, comparison) if status == "fail" and comparison is not None else (),
+        causes=_causes(condition, comparison) if status == "fail" and comparison is not None else (),
         runs=failures,
         nobody=nobody,
     )
@@ -342,6 +344,14 @@ def _beyond_doubt(sign: Sign, by: float, interval: tuple[float, float], limit: f
     if reached(by, limit) and low > min(limit, 0):
         return "fail"
     return "pass" if not reached(high, limit) and not reached(by, limit) else "cannot_tell"
+
+
+def _causes(condition: Condition, comparison: Comparison) -> tuple[Message, ...]:
+    """Return what of a job goes in the direction of a failure, where that is about how long ranks communicate."""
+    if condition.argument is not None or "wait" not in condition.metric.parts:
+        return ()
+    sign = 1 if condition.upward else -1
+    return tuple(cause_sentence(cause) for cause in comparison.causes if sign * sum(cause.delta_ns) > 0)[:_PARTS]
 
 
 def _explaining(condition: Condition, comparison: Comparison) -> tuple[WaterfallPart, ...]:

@@ -72,14 +72,14 @@ def shifts(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds)
     listed.add(_cores(old, new))
     jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
     least = thresholds.compare_floor_ns
-    listed.add(_both(_communication(jobs[0]), _communication(jobs[1]), "ns", least))
-    listed.add(_both(_links(jobs[0]), _links(jobs[1]), "GB/s"))
-    listed.add(_ranks(old, new, thresholds))
-    listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns", least))
     if all(jobs):
         roots = [_roots(job) for job in jobs]
         every = dict.fromkeys((*roots[0], *roots[1]), 0.0)  # a side that has none of a root has nothing of it
         listed.add(_both({**every, **roots[0]}, {**every, **roots[1]}, "ns", least))
+    listed.add(_both(_communication(jobs[0]), _communication(jobs[1]), "ns", least))
+    listed.add(_both(_links(jobs[0]), _links(jobs[1]), "GB/s"))
+    listed.add(_ranks(old, new, thresholds))
+    listed.add(_both(_waits(jobs[0]), _waits(jobs[1]), "ns", least))
     return listed
 
 

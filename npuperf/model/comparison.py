@@ -9,6 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say, series
+from npuperf.model.job_result import RootKind
 from npuperf.model.parts import CountKind, Model, Part
 
 Outcome = Literal["better", "same", "worse", "cannot_tell"]
@@ -81,15 +82,36 @@ class WaterfallPart(Model, frozen=True, kw_only=True):
 
 
 class FindingChange(Model, frozen=True, kw_only=True):
-    """A finding that is new, gone, or says something else than before; null where a side has not got it."""
+    """A finding that is new, gone, or says something else than before; null where a side has not got it.
+
+    ``rank``: the first of ``ranks``, of which it is told alike; null where it is of the only device, or of the job.
+    """
 
     rule: str
     rank: int | None
+    ranks: list[int] = []
     change: Change
     old: Message | None
     new: Message | None
     old_severity: str | None = None
     new_severity: str | None = None
+
+
+class CauseChange(Model, frozen=True, kw_only=True):
+    """Something lasting that slows a job, and costs its step another time than before.
+
+    ``old_ns``, ``new_ns``: what the step would be shorter by without it, least and most, replayed; null on a side that
+    has not got it. ``delta_ns``: the difference, least and most. ``title``: of the side that it costs more.
+    """
+
+    kind: RootKind
+    ranks: list[int]
+    stage: int | None
+    change: Change
+    old_ns: tuple[int, int] | None
+    new_ns: tuple[int, int] | None
+    delta_ns: tuple[int, int]
+    title: Message
 
 
 class Shift(Model, frozen=True, kw_only=True):
@@ -116,7 +138,8 @@ class Comparison(Model, frozen=True, kw_only=True):
     steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides; ``stepped``: whether each side has
     steps recorded, without which all that it recorded counts as one. ``expected_ns``: what was predicted to be saved
     per step. ``parity``: what differs between the set-ups, what may change most first.
-    ``workload``: whether both sides ran the same. ``steps``: steps that only one side has, and other alignment.
+    ``workload``: whether both sides ran the same. ``causes``: of a job, what lasts and costs its step another time than
+    before, most first. ``steps``: steps that only one side has, and other alignment.
     """
 
     old: str
@@ -136,6 +159,7 @@ class Comparison(Model, frozen=True, kw_only=True):
     expected_ns: tuple[int, int] | None = None
     workload: Parity = "unknown"
     parity: tuple[Difference, ...] = ()
+    causes: tuple[CauseChange, ...] = ()
     waterfall: tuple[WaterfallPart, ...] = ()
     rows: tuple[Compared, ...] = ()
     shifts: tuple[Shift, ...] = ()

@@ -43,9 +43,10 @@ class Gate(Model, frozen=True, kw_only=True):
 
     ``unit`` is that of both: percent, nanoseconds, bytes, or things. ``baseline``: the same of the baseline, and
     ``interval`` by how much the value differs from it, where the gate is relative to one: ``limit`` is then the value
-    beyond which it fails; ``explained_by``: the parts of the waterfall that explain a failure; ``runs``: of the last
-    runs (this one last) whether each failed, where a gate asks for several. ``level``: a gate that only warns never
-    decides the exit status. ``nobody``: nothing has the name that it asks about, which may be misspelt.
+    beyond which it fails; ``explained_by``: the parts of the waterfall that explain a failure, and ``causes``: of a job
+    what is behind them; ``runs``: of the last runs (this one last) whether each failed, where a gate asks for several.
+    ``level``: a gate that only warns never decides the exit status. ``nobody``: nothing has the name that it asks
+    about, which may be misspelt.
     """
 
     expr: str
@@ -59,6 +60,7 @@ class Gate(Model, frozen=True, kw_only=True):
     baseline: float | None = None
     interval: tuple[float, float] | None = None
     explained_by: tuple[WaterfallPart, ...] = ()
+    causes: tuple[Message, ...] = ()
     runs: tuple[bool, ...] = ()
     nobody: bool = False
 

@@ -86,6 +86,19 @@ COMPARISON_TABLES: Final = (
         Column("method", say("method"), "message", weight=2),
         Column("reason", say("reason"), "message"),
     ), aside=True),
+    Table("causes", say("what slows the job, and costs another time than before"), each("comparison.causes"), (
+        Column("kind", say("kind"), "word"),
+        Column("ranks", say("ranks"), weight=0),
+        Column("stage", say("stage"), "id"),
+        Column("change", say("change"), "word", weight=0, brief=lambda c: CHANGE[c.change]),
+        Column("least_ns", say("step differs by, min"), "us_change", "delta_ns.0", weight=0),
+        Column("most_ns", say("step differs by, max"), "us_change", "delta_ns.1", weight=0),
+        Column("old_least_ns", say("costs before, min"), "us", "old_ns.0", weight=2),
+        Column("old_most_ns", say("costs before, max"), "us", "old_ns.1", weight=2),
+        Column("new_least_ns", say("costs after, min"), "us", "new_ns.0", weight=2),
+        Column("new_most_ns", say("costs after, max"), "us", "new_ns.1", weight=2),
+        Column("title", say("cause"), "message"),
+    ), aside=True, topic="comparison"),
     Table("waterfall", say("what makes the mean step longer or shorter"), each("comparison.waterfall"), (
         Column("part", say("part"), weight=0, brief=lambda p: PART[p.part]),
         Column("key", say("what"), weight=0),
@@ -138,6 +151,7 @@ COMPARISON_TABLES: Final = (
         Column("change", say("change"), "word", weight=0, brief=lambda f: CHANGE[f.change]),
         Column("rule", say("rule")),
         Column("rank", say("rank"), "id", quiet=True),
+        Column("ranks", say("ranks"), weight=2),
         Column("old_severity", say("severity before"), "word", weight=2),
         Column("new_severity", say("severity after"), "word", weight=2),
         Column("old", say("before"), "message"),
@@ -385,6 +399,8 @@ def finding_line(change: FindingChange) -> Line:
     old, new = (severity and WORDS.get(severity, severity) for severity in (change.old_severity, change.new_severity))
     severity = say("{old} → {new}", old=old, new=new) if old and new and old != new else new or old
     rank = say("rank {rank}", rank=change.rank) if change.rank is not None else None
+    if len(change.ranks) > 1:
+        rank = say("{n} ranks", n=len(change.ranks))
     about = chain(CHANGE[change.change], say("{severity}", severity=severity) if severity else None, rank, by=", ")
     style = {"added": "bad", "removed": "good"}.get(change.change, "bold")
     return Line(said, style, about)

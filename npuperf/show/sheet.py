@@ -204,7 +204,7 @@ def gate_line(gate: Gate) -> Line:
     if gate.explained_by:
         from npuperf.show.comparison_text import part_line  # of no use to who compares nothing
 
-        why = say("explained by {parts}", parts=series(map(part_line, gate.explained_by), "; "))
+        why = say("explained by {parts}", parts=series([*gate.causes, *map(part_line, gate.explained_by)], "; "))
     return Line(chain(said, why, by="\n  "), style)
 
 

@@ -1,0 +1,85 @@
+"""What lasts and slows a job, on both sides: waits and transfers are where it shows, these are why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from npuperf.base.messages import Message, ns_change, say
+from npuperf.model.comparison import CauseChange, Change
+from npuperf.model.job_result import Root
+from npuperf.model.result import Result
+
+#: Roots that somebody can mend. The schedule's own bubble and jitter are none, and of the rest nothing is known.
+_LASTING: Final = ("rank", "stage", "link", "group")
+#: What one root is about: its kind, and its stage or group, or its ranks.
+_Key = tuple[str, object]
+
+
+class _Cost(Struct, frozen=True):
+    """A root as the last run has it, and what it costs a step of its side, least and most, ns."""
+
+    root: Root
+    least: int
+    most: int
+
+
+def cause_changes(old: Sequence[Result], new: Sequence[Result]) -> list[CauseChange]:
+    """Return the roots that cost a step more or less than before, what changed most first; of jobs alone.
+
+    What a root costs is what the step is shorter by without it, replayed on its side. On a side that does not have it
+    it costs nothing. Without a replay on both sides nothing is told; that neither does costs nothing is no proof.
+    """
+    jobs = [[run.cluster for run in side if run.cluster is not None] for side in (old, new)]
+    replayed = [bool(side) and all(job.replay is not None and job.replay.usable for job in side) for side in jobs]
+    if not all(replayed) or len(jobs[0]) < len(old) or len(jobs[1]) < len(new):
+        return []
+    before, after = (_costs([job.roots for job in side]) for side in jobs)
+    found = []
+    for key in {**before, **after}:
+        a, b = before.get(key), after.get(key)
+        was, now = ((cost.least, cost.most) if cost else (0, 0) for cost in (a, b))
+        # intervals that meet are not told apart
+        if now[0] > was[1] or now[1] < was[0]:
+            worse = b if b is not None and (a is None or sum(now) > sum(was)) else a
+            assert worse is not None, "a key is of a side that has it"
+            change: Change = "added" if a is None else "removed" if b is None else "changed"
+            found.append(
+                CauseChange(
+                    kind=worse.root.kind,
+                    ranks=worse.root.ranks,
+                    stage=worse.root.stage,
+                    change=change,
+                    old_ns=None if a is None else was,
+                    new_ns=None if b is None else now,
+                    delta_ns=(now[0] - was[1], now[1] - was[0]),
+                    title=worse.root.title,
+                )
+            )
+    return sorted(found, key=lambda cause: (-abs(sum(cause.delta_ns)), cause.kind, cause.ranks))
+
+
+def cause_sentence(cause: CauseChange) -> Message:
+    """Say what a cause is, whether it is new, and by how much it makes the step longer or shorter."""
+    change = ns_change(*cause.delta_ns)
+    if cause.change == "added":
+        return say("{cause} (new: {change} per step)", cause=cause.title, change=change)
+    if cause.change == "removed":
+        return say("{cause} (gone: {change} per step)", cause=cause.title, change=change)
+    return say("{cause} (on both sides: {change} per step)", cause=cause.title, change=change)
+
+
+def _costs(runs: Sequence[Sequence[Root]]) -> dict[_Key, _Cost]:
+    """Return the roots of a side; of several runs with the mean of what each costs, nothing where a run has it not."""
+    sums: dict[_Key, tuple[Root, int, int]] = {}
+    for roots in runs:
+        for root in roots:
+            if root.kind in _LASTING and root.gain_ns_per_step is not None:
+                about = root.stage if root.kind == "stage" else root.group if root.kind == "group" else root.ranks
+                key = root.kind, tuple(about) if isinstance(about, list) else about
+                _, least, most = sums.get(key, (root, 0, 0))
+                low, high = root.gain_ns_per_step
+                sums[key] = root, least + low, most + high
+    return {key: _Cost(root, least // len(runs), most // len(runs)) for key, (root, least, most) in sums.items()}
