@@ -142,7 +142,7 @@ def integer(value: Any) -> int:
 
 
 def nanoseconds(values: Sequence[Any]) -> I64:
-    """Convert µs (text or raw JSON) to exact ns; unreadable times become -1."""
+    """Convert µs (text or raw JSON) to exact ns; unreadable times, and those too late to be any, become -1."""
     if not len(values):
         return np.empty(0, np.int64)
     texts = _texts(values)
@@ -158,7 +158,8 @@ def nanoseconds(values: Sequence[Any]) -> I64:
         digits = pc.extract_regex(pc.if_else(plain, texts, None), r"^(?P<n>-?\d{1,20}(?:\.\d{1,6})?)")
         exact = pc.struct_field(digits, "n").cast(pa.decimal128(30, 6))
     whole = pc.round(pc.multiply(exact, pa.scalar(1000, pa.decimal128(7, 0))), ndigits=0)
-    return np.asarray(pc.fill_null(whole.cast(pa.int64(), safe=False), -1).to_numpy(), np.int64)
+    sane = pc.less(whole, pa.scalar(decimal.Decimal(LATEST_NS)))
+    return np.asarray(pc.fill_null(pc.if_else(sane, whole, None).cast(pa.int64(), safe=False), -1).to_numpy(), np.int64)
 
 
 def times_by_position(text: pa.Array) -> I64 | None:

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -28,6 +29,7 @@ from test_damage import mutate
 from ways import decoded_only, told
 
 from npuperf.readers import pieces, plain_events
+from npuperf.readers.cells import nanoseconds
 from npuperf.readers.pieces import Event, decoded
 from npuperf.readers.plain_events import PlainEvents, PlainReader, Words, durations
 from npuperf.readers.trace import SLICE_TEXTS
@@ -325,6 +327,19 @@ def test_times_of_all_lengths(tmp_path: Path) -> None:
 def test_times_that_are_too_late(time: str, ns: int | None) -> None:
     found = reader().read(f'{{"ph": "X", "ts": "{time}"}}, {{'.encode() + b" " * 40, False)
     assert (found and found.slices["start"].tolist()) == (None if ns is None else [ns])
+
+
+@pytest.mark.parametrize("time", ["3999999999999999.999", "3999999999999999.9994", "3999999999999999.9995",
+                                  "4000000000000000.000", "4000000000000000", "9223372036854775.807",
+                                  "3" * 22])  # fmt: skip
+@pytest.mark.parametrize("beside", ["", "1.5", "3999999999999999.998"])
+def test_times_at_the_limit_are_alike_each_way(tmp_path: Path, time: str, beside: str) -> None:
+    """The latest time is one ns less than 4e18, however many digits, and whatever is in the same piece."""
+    own = Decimal(time) * 1000
+    ns = int(own.to_integral_value()) if own < 4 * 10**18 else None
+    events = [f'{{"name": "a", "ph": "X", "pid": 1, "tid": 1, "ts": "{t}", "dur": 1}}' for t in (time, beside) if t]
+    same(tmp_path / "trace.json", f"[{', '.join(events)}]", 10_000)
+    assert nanoseconds([time, beside or "1"]).tolist()[0] == (-1 if ns is None or ns >= 4 * 10**18 else ns)
 
 
 @pytest.mark.parametrize("behind", ["", " " * 40], ids=["at the end", "before more"])
