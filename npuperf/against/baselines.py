@@ -19,10 +19,11 @@ from msgspec import Struct, structs
 
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.files import MANIFEST, is_file, refuse_ways_out, shown, write_atomically
-from npuperf.base.messages import NOTHING, Message, chain, say, say_n, series
+from npuperf.base.messages import Message, chain, say, series
 from npuperf.base.notes import read_json
 from npuperf.model.parts import Model
-from npuperf.model.result import EXPORTED, Device, Finding, Input, Partition, Result, Verdict
+from npuperf.model.result import EXPORTED, Result
+from npuperf.model.shortened import fewer_files, lean_devices, said_once, with_cuts
 
 if TYPE_CHECKING:
     from npuperf.analyze.request import AnalyzeRequest
@@ -238,157 +239,42 @@ def _short(name: str) -> str:
 
 # -- A result as it is kept as a baseline: whatever a comparison or a gate may ask for, and nothing else.
 
-#: Steps are what gates are held against, so they stay: of so many devices, and of the worst in any respect.
-_DEVICES_WITH_STEPS: Final = 32
-_STEPS: Final = 200
-#: What the usual step consists of is much alike on all devices.
-_DEVICES_WITH_TYPICAL_STEP: Final = 4
-_PROBLEMS: Final = 1_000
-_UNTOLD: Final = 100
-_LINKS: Final = 200
-_ROOTS: Final = 50
 #: Of files, warnings and the like.
 _NOTES: Final = 20
 
 
 def reduced(result: Result) -> Result:
     """Return a result without what only its own report shows. Its digest and its workload stay as they are."""
-    with_steps = _telling(result.devices)
-    devices = [
-        structs.replace(
-            device,
-            verdict=_bound(device.verdict),
-            steps=[structs.replace(step, verdict=_bound(step.verdict)) for step in device.steps[:_STEPS]]
-            if at in with_steps
-            else [],
-            streams=[],
-            cores=structs.replace(
-                device.cores,
-                by_type=[],
-                most_idle=[],
-                over_time=None,
-                reason=device.cores.reason if at in with_steps else None,  # much alike on all devices
-            ),
-            vendor=[],
-            witnesses=[check for check in device.witnesses if check.told > check.found],
-            phases=[],
-            communication=device.communication if at in with_steps else None,
-            blame=[],
-            dependencies=[],
-            typical_step=device.typical_step if at < _DEVICES_WITH_TYPICAL_STEP else None,
-            syncs=[],
-            core_splits=[],
-            super_kernels=[],
-            super_kernel_checks=[],
-            environment=[],
-        )
-        for at, device in enumerate(result.devices)
-    ]
-    findings, left_out = _findings(result.findings)
-    found, cluster = result.input, result.cluster
-    return structs.replace(
+    found, cluster = fewer_files(result.input, _NOTES), result.cluster
+    return with_cuts(
         result,
-        input=Input(
-            path=found.path,
-            kind=found.kind,
-            files=found.files[:_NOTES],
-            lost=found.lost[:_NOTES],
-            warnings=[*found.warnings[:_NOTES], *([left_out_of(left_out)] if left_out else [])],
-            missing=found.missing[:_NOTES],
+        structs.replace(
+            result,
+            input=structs.replace(found, warnings=found.warnings[:_NOTES], missing=found.missing[:_NOTES]),
+            verdict=structs.replace(result.verdict, evidence={}),
+            devices=lean_devices(result.devices),
+            operators=[],
+            kernels=[],
+            judged_operators=None,
+            judged_kernels=None,
+            findings=said_once(result, problems=0, whole=0),
+            what_if=[],
+            cluster=cluster
+            and structs.replace(
+                cluster,
+                ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
+                collectives=[],
+                roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots],
+                experts=[],
+                notes=[],
+            ),
+            comparison=None,
+            gates=(),
+            **{name: [] for name in EXPORTED},
         ),
-        verdict=structs.replace(result.verdict, evidence={}),
-        devices=devices,
-        operators=[],
-        kernels=[],
-        judged_operators=None,
-        judged_kernels=None,
-        findings=findings,
-        what_if=[],
-        cluster=cluster
-        and structs.replace(
-            cluster,
-            ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
-            collectives=[],
-            links=cluster.links[:_LINKS],
-            roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots[:_ROOTS]],
-            experts=[],
-            notes=[],
-        ),
-        comparison=None,
-        gates=(),
-        **{name: [] for name in EXPORTED},
     )
-
-
-def _bound(verdict: Verdict) -> Verdict:
-    """Return what limits a stretch of time, without why."""
-    return Verdict(bound=verdict.bound, basis=verdict.basis, reason=NOTHING)
 
 
 def without_blanks(rendered: str) -> str:
     """Return a document as one line, which is for files and not for people."""
     return msgspec.json.format(rendered, indent=-1) + "\n"
-
-
-def left_out_of(answers: int) -> Message:
-    """Say that a baseline has not every answer of every rank's checks."""
-    return say_n(
-        "{n} answer of checks on single ranks was not kept in the baseline, so a finding may be called new that is not",
-        "{n} answers of checks on single ranks were not kept in the baseline, so a finding may be called new that is "
-        "not",
-        answers,
-    )
-
-
-#: By what one device is worse than another.
-_RESPECTS: Final[tuple[Callable[[Partition], int], ...]] = (
-    lambda part: part.span_ns,
-    lambda part: part.host_wait_ns,
-    lambda part: part.idle_ns,
-    lambda part: part.comm_exposed_ns,
-    lambda part: part.comm_transfer_ns,
-    lambda part: part.comm_wait_ns,
-)
-
-
-def _telling(devices: Sequence[Device]) -> set[int]:
-    """Return the places of the devices whose steps are kept: the worst ones, and the first as far as there is room."""
-    if len(devices) <= _DEVICES_WITH_STEPS:
-        return set(range(len(devices)))
-
-    def worst(respect: Callable[[Partition], int]) -> int:
-        windows = [device.window for device in devices]
-        return max(range(len(devices)), key=lambda at: respect(windows[at]) / max(windows[at].span_ns, 1))
-
-    return {*map(worst, _RESPECTS), *range(_DEVICES_WITH_STEPS - len(_RESPECTS))}
-
-
-def _findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
-    """Return what was found, and how many answers that say something were left out.
-
-    A check without a problem says as much as none, but for one of each: it was made.
-    """
-    telling = {(f.rule, f.rank, f.device) for f in findings if f.status != "ok"}
-    kept = [finding for finding in findings if (finding.rule, finding.rank, finding.device) in telling]
-    problems = [finding for finding in kept if finding.status == "problem"]
-    others = [finding for finding in kept if finding.status != "problem"]
-    left_out = max(len(problems) - _PROBLEMS, 0) + max(len(others) - _UNTOLD, 0)
-    named = {rule for rule, _, _ in telling}
-    made = {finding.rule: finding for finding in reversed(findings) if finding.rule not in named}
-    few = (*problems[:_PROBLEMS], *others[:_UNTOLD], *made.values())
-    reduced = [  # without its evidence, and with all that tells whether another says the same
-        structs.replace(
-            finding,
-            evidence={},
-            refute=None,
-            code=None,
-            source=None,
-            alternatives=[],
-            gain_withheld=None,
-            next=finding.next if finding.status == "problem" else None,
-            preconditions=finding.preconditions if finding.status == "problem" else [],
-            excluded=finding.excluded if finding.status == "problem" else [],
-        )
-        for finding in few
-    ]
-    return reduced, left_out

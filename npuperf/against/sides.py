@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from npuperf.against.baselines import BaselineStore, distinct, left_out_of
+from npuperf.against.baselines import BaselineStore, distinct
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.files import is_file, open_input, shown
@@ -19,10 +19,12 @@ from npuperf.model.comparison import Comparison
 from npuperf.model.parts import Digest
 from npuperf.model.result import Result
 from npuperf.model.schema import MOST_BYTES, document_of
+from npuperf.model.shortened import unfolded
 
 #: Bytes that tell a result from a trace.
 _HEAD: Final = 64 << 10
 _RESULT: Final = re.compile(rb'"schema_version"\s*:')
+_NOT_EVERY_STEP: Final = say("it has not something for every step")
 #: Beyond this no sum is believed, ns or things: a century.
 _MOST: Final = 1 << 62
 
@@ -67,6 +69,11 @@ def read_result(path: Path, called: str) -> Result:
     if result.digest is not None and (wrong := _wrong(result.digest)):
         what = say("{path}: cannot be compared with: {why}", path=shown(path), why=wrong)
         raise InputError(what, hint=say("analyze its profile anew"))
+    try:
+        result = unfolded(result)
+    except ValueError as error:
+        what = say("{path}: cannot be compared with: {why}", path=shown(path), why=_NOT_EVERY_STEP)
+        raise InputError(what, hint=say("analyze its profile anew")) from error
     return structs.replace(result, input=structs.replace(result.input, path=called))
 
 
@@ -94,14 +101,11 @@ def compared(
 
 def warnings_of(request: AnalyzeRequest, sides: Sequence[BaselineSide]) -> list[Message]:
     """Say what a comparison with results that were kept cannot know."""
-    kept = [side.result for side in sides if side.result is not None]
-    left_out = left_out_of(0).id
-    told = [warning for result in kept for warning in result.input.warnings if warning.id == left_out]
-    if kept and request.partial:
-        names = series(side.asked for side in sides if side.result is not None)
-        told.append(say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from "
-                        "profiles only", sides=names))  # fmt: skip
-    return told
+    kept = [side.asked for side in sides if side.result is not None]
+    if not kept or not request.partial:
+        return []
+    return [say("{sides}: compared as it was kept; --step, --rank, --ranks, --group and --device choose from "
+                "profiles only", sides=series(kept))]  # fmt: skip
 
 
 def _side(asked: str, store: BaselineStore) -> BaselineSide:
@@ -160,9 +164,9 @@ def _wrong(digest: Digest) -> Message | None:
     if digest.total_ns != sum(part.ns for part in digest.parts):
         return say("its parts do not add up to the whole")
     if timed and (not digest.span_ns or len(digest.span_ns) not in per_step):
-        return say("it has not something for every step")
+        return _NOT_EVERY_STEP
     if digest.total_ns and not _middling(digest):
         return say("its steps are not as long as what they consist of")
     if not all(len(some) in per_step for some in lists):
-        return say("it has not something for every step")
+        return _NOT_EVERY_STEP
     return None

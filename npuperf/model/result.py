@@ -99,6 +99,17 @@ class Step(Model, frozen=True, kw_only=True):
     host_ns: int | None = None
 
 
+class StepColumns(Model, frozen=True, kw_only=True):
+    """The steps of a device whose ``steps`` are cut: their numbers, which are ``whole``, and their parts, ns.
+
+    A part that is not among ``parts`` is 0 in all of them, or the sum of others that a partition is.
+    """
+
+    step: list[int]
+    whole: list[bool]
+    parts: dict[str, list[int]]
+
+
 class Stream(Model, frozen=True, kw_only=True):
     """One stream on its own: the device's window split by this stream's tasks alone."""
 
@@ -615,7 +626,7 @@ class Device(Model, frozen=True, kw_only=True):
 
     ``stage``: of a pipeline, from 0, and ``bubble_ns``: the time in receives, both as the exporter's sums of a device
     without kernels tell them, else null. ``run``: what tells it from a device of the same rank and number that another
-    folder has, null where none does.
+    folder has, null where none does. ``step_columns``: its steps, in a document that is cut; else null.
     """
 
     rank: int | None
@@ -650,6 +661,7 @@ class Device(Model, frozen=True, kw_only=True):
     bubble_ns: int | None = None
     run: str | None = None
     environment: list[RecordedVariable] = []
+    step_columns: StepColumns | None = None
 
     @property
     def window(self) -> Partition:
@@ -728,6 +740,17 @@ class Excluded(Model, frozen=True, kw_only=True):
     because: Message
 
 
+class AlsoFound(Model, frozen=True, kw_only=True):
+    """Ranks of which a finding holds, too, in a document that is cut.
+
+    ``title`` and ``needs``: theirs, null where they are the finding's own, and where nothing was found.
+    """
+
+    ranks: list[int]
+    title: Message | None = None
+    needs: Message | None = None
+
+
 class Finding(Model, frozen=True, kw_only=True):
     """The answer of one rule.
 
@@ -735,7 +758,8 @@ class Finding(Model, frozen=True, kw_only=True):
     had steps to spread it over. ``gain_pct`` is of a step, or of the whole window. ``relieves``: the limit that it is
     about, so that a verdict can name a larger lever of another kind. ``preconditions``: what the answer and its advice
     presuppose; ``alternatives``: what else applies, after ``next``; ``excluded``: advice that the run
-    rules out. ``gain_withheld``: why a computed gain is not told. ``run``: as of a device.
+    rules out. ``gain_withheld``: why a computed gain is not told. ``run``: as of a device. ``also``: other ranks of
+    which the rule says the same, each with a finding of its own where the document is whole.
     """
 
     rule: str
@@ -759,6 +783,7 @@ class Finding(Model, frozen=True, kw_only=True):
     excluded: list[Excluded] = []
     gain_withheld: Message | None = None
     run: str | None = None
+    also: list[AlsoFound] = []
 
 
 def texts_in(evidence: object) -> Iterator[str]:
@@ -841,6 +866,14 @@ class Suggestion(Model, frozen=True, kw_only=True):
 EXPORTED = ("host_sums", "suggestions")
 
 
+class ListCut(Model, frozen=True, kw_only=True):
+    """A list of which the document shows a part, or of several lists of one place all together."""
+
+    list: str
+    shown: int
+    total: int
+
+
 class Result(Document, frozen=True, kw_only=True):
     """The document of ``npuperf analyze``.
 
@@ -848,6 +881,7 @@ class Result(Document, frozen=True, kw_only=True):
     and ``judged_kernels`` of what is judged alone, None where that is the same.
     ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run.
     Those of EXPORTED are the exporter's, where it wrote any; no verdict depends on them.
+    ``cut``: the lists that are not whole, of a job of many ranks unless all of it is asked for (``--full``).
     """
 
     tool: Tool
@@ -866,6 +900,7 @@ class Result(Document, frozen=True, kw_only=True):
     workload: Workload = Workload()
     host_sums: list[HostSum] = []
     suggestions: list[Suggestion] = []
+    cut: list[ListCut] = []
     thresholds: dict[str, Any]
 
     @property

@@ -14,7 +14,9 @@ from npuperf.base.escape import for_json
 from npuperf.base.messages import NOTHING, Message, plain, text
 from npuperf.model.document import Document
 from npuperf.model.parts import Model, encoded
+from npuperf.model.result import Result
 from npuperf.model.schema import holds, is_message, parts_of
+from npuperf.model.shortened import shortened
 from npuperf.show.formats import View
 
 #: What to do with a field: as it is, a message or several, or parts that hold messages.
@@ -25,6 +27,11 @@ _INDENT: Final = 1
 def render_json(document: Document, view: View) -> str:
     """Return one valid document; floats that are not numbers become null."""
     return for_json(msgspec.json.format(encoded(_object(document), _sentence), indent=_INDENT)) + "\n"
+
+
+def render_result(result: Result, view: View) -> str:
+    """Return an analysis; of many ranks long lists are cut unless everything is asked for."""
+    return render_json(result if view.full else shortened(result), view)
 
 
 def _sentence(value: object) -> str:
