@@ -315,7 +315,8 @@ _OF_DEVICES: Final = (
         Column("compute_diff_ns", say("compute"), "us"),
         Column("comm_exposed_diff_ns", say("exposed communication"), "us"),
         Column("free_diff_ns", say("idle and other"), "us"),
-        Column("why", say("why"), "message"),
+        # where both agree it is the largest of the cells beside it, in words
+        Column("why", say("why"), "message", brief=lambda _, check: None if check.agrees else check.why),
     ), topic="exporter"),
     Table("witnesses", say("totals that other files tell, too"), each("devices", "witnesses"), (
         *_WHO,
