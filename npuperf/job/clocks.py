@@ -268,8 +268,8 @@ def _relax(upper: F64, root: int) -> F64:
 # -- Both ends of point-to-point operations in groups of more than two ranks, whose keys name no peer: by time.
 #
 # Both ends of such an operation end together. So of two neighbours in a group, operations belong together whose ends,
-# on the common clock, are each other's nearest, and that overlap. The first rank has one neighbour only; what its
-# operations leave over at the second belongs to the third, and so on.
+# on the common clock, are each other's nearest, and that overlap; what one sends the other receives. The first rank has
+# one neighbour only; what its operations leave over at the second belongs to the third, and so on.
 
 #: Ends of one operation may differ by this much beside the clocks' residuals, ns.
 _APART: Final = 30_000

@@ -78,7 +78,7 @@ def _differences(matched: Matched, ranks: int) -> I64:
     """
     other = matched.members
     head = other[matched.starts][matched.instance[other]]
-    known = (matched.step[head] >= 0) & (matched.step[other] >= 0)
+    known = (matched.step[head] >= 0) & (matched.step[other] >= 0) & ~matched.p2p[other]  # their keys are an order
     head, other = head[known], other[known]
     by = matched.step[head] - matched.step[other]
     if not by.any():

@@ -106,7 +106,10 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     single = np.array([g.single for g in groups] + [False], np.bool_)
     all_there = np.array([g.complete for g in groups] + [False], np.bool_)
     nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
-    key = _keys(ranks, nameless, (size[group] > 2) & p2p, world)
+    key, wide = _keys(ranks, nameless, world), (size[group] > 2) & p2p
+    index = np.concatenate([r.operations.index for r in ranks])
+    pair = _pair_keys(rank, group, step, _peers(ranks, rank, group, groups), _direction(types), index, wide, p2p)
+    key = np.where(pair >= 0, pair + key.max(initial=-1) + 1, np.where(wide, -1, key))
     instance = _instances(rank, group, key, step, start, (key >= 0) & (group >= 0) & ~single[group])
     members, starts = _by_instance(instance)
     heads = members[starts]
@@ -138,13 +141,10 @@ def _by_instance(instance: I64) -> tuple[I64, I64]:
     return members, np.flatnonzero(np.diff(instance[members], prepend=-1))
 
 
-def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int | None) -> I64:
+def _keys(ranks: Sequence[RankSummary], nameless: Mask, world: int | None) -> I64:
     """Number what operations that are one and the same have in common; -1: nothing tells.
 
-    That is the exported name, of NCCL's, whose kernels are called alike, the type and the number in the group; of
-    batches of sends and receives the number alone, as both ends differ in the rest. Where the peer is known, of sends
-    and receives, and of all in ``wide`` groups, of more than two ranks, it is the pair of ranks, which way it goes, and
-    the order among those of a step: both ends need not send and receive in turn.
+    That is the exported name, of NCCL's, whose kernels are called alike, the type and the number in the group.
     Operations without a group go by type and order: only where all ranks run the same sequence of them. That several
     groups of NCCL do, too: theirs only in a ``world`` of two ranks.
     """
@@ -156,11 +156,7 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int |
             parts.append(_torch_keys(operations, seen))
             continue
         named = np.array([seen.setdefault(name, len(seen)) for name in operations.name.names] + [-1], np.int64)
-        key = named[operations.name.codes]
-        numbered = operations.p2p & (operations.index >= 0)
-        for index in distinct(operations.index[numbered]).tolist():
-            key[numbered & (operations.index == index)] = seen.setdefault(f"point to point {index}", len(seen))
-        parts.append(key)
+        parts.append(named[operations.name.codes])
     keys = np.where(nameless, -1, np.concatenate(parts))
 
     without = [~summary.operations.group.known() for summary in ranks]
@@ -169,23 +165,52 @@ def _keys(ranks: Sequence[RankSummary], nameless: Mask, wide: Mask, world: int |
     if one_group and len(sequences) == 1 and None not in (sequence := sequences.pop()):
         ordered = [seen.setdefault(f"{n}th without a group", len(seen)) for n in range(len(sequence))]
         keys[np.concatenate(without)] = ordered * len(ranks)
+    return keys
 
-    pairs, alone = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
-    first = 0
-    for summary in ranks:
-        operations = summary.operations
-        counted: dict[tuple[str | None, str, int], int] = defaultdict(int)
-        for row in np.flatnonzero(operations.p2p & (operations.peer >= 0)).tolist():
-            peer, kind = int(operations.peer[row]), operations.type[row]
-            low, high = sorted((peer, summary.rank))
-            way = {"send": summary.rank, "receive": peer}.get(kind or "")
-            name = f"pair {low} {high}" if way is None else f"from {way} to {low + high - way}"
-            nth = counted[operations.group[row], name, int(operations.step[row])]
-            counted[operations.group[row], name, int(operations.step[row])] += 1
-            pairs[first + row] = seen.setdefault(f"{name} {nth}", len(seen))
-            alone[first + row] = way is not None
-        first += len(operations)
-    return np.where(wide | alone, pairs, keys)
+
+def _peers(ranks: Sequence[RankSummary], rank: I64, group: I64, groups: Sequence[JobGroup]) -> I64:
+    """Return the place of each operation's other end: in a group of two the other one, else as files tell; or -1."""
+    places = {summary.rank: i for i, summary in enumerate(ranks)}
+    told = np.concatenate([r.operations.peer for r in ranks])
+    names = distinct(told)
+    peer = np.array([places.get(name, -1) for name in names.tolist()], np.int64)[np.searchsorted(names, told)]
+    pairs = [[places.get(r, -1) for r in g.ranks] if len(g.ranks) == 2 else [-1, -1] for g in groups]
+    one, two = np.array([*pairs, [-1, -1]], np.int64).T[:, group]
+    return np.where(one == rank, two, np.where(two == rank, one, peer))
+
+
+def _direction(types: Labels) -> I64:
+    """Tell of each type whether it sends (1), receives (-1), or may do both (0)."""
+    return np.array([{"send": 1, "receive": -1}.get(name, 0) for name in types.names] + [0], np.int64)[types.codes]
+
+
+def _pair_keys(place: I64, group: I64, step: I64, peer: I64, sends: I64, index: I64, wide: Mask, p2p: Mask) -> I64:
+    """Number what both ends of point-to-point operations have in common; -1: it is none, or nothing tells.
+
+    That is the pair of ranks, who sends, and the order among those, told by running numbers where names carry them: one
+    rank's operations may overlap, and begin in another order than their other ends. Where one end of a pair has more
+    than the other, and there is no third rank to count for, the numbers themselves are the key; else it is the order in
+    a step, so that one that is lost moves no more than that.
+    ``peer``: the place of the other end, -1 unknown; ``sends``: see :func:`_direction`; ``wide``: of a group of more.
+    """
+    keys = np.full(len(place), -1, np.int64)
+    rows = np.flatnonzero(p2p & (peer >= 0) & (wide | (index >= 0)))
+    if not len(rows):
+        return keys
+    place, peer, sends, index = place[rows], peer[rows], sends[rows], index[rows]
+    low, high = np.minimum(place, peer), np.maximum(place, peer)
+    kind = alike(group[rows], low, high, sends * np.where(place == low, 1, -1), np.where(wide[rows], step[rows], -2))
+    order = np.lexsort((index, place, kind))
+    fresh = np.append(True, (np.diff(kind[order]) != 0) | (np.diff(place[order]) != 0))
+    first = np.flatnonzero(fresh)
+    nth = np.empty(len(rows), np.int64)
+    nth[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    kinds = int(kind.max()) + 1
+    ends = np.stack([np.bincount(kind[end], minlength=kinds) for end in (place == low, place == high)])
+    numbers = np.bincount(kind[np.unique(alike(kind, index), return_index=True)[1]], minlength=kinds)
+    lost = (ends[0] != ends[1]) & (numbers == ends.max(axis=0))  # all numbers of one end are among the other's
+    keys[rows] = alike(kind, np.where(lost[kind] & ~wide[rows], index, nth))
+    return keys
 
 
 def _torch_keys(operations: Operations, seen: dict[str, int]) -> I64:

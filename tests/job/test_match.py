@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from cluster_files import write
+from cluster_job import Job
+from cluster_world import simulate
 from msgspec.structs import replace
 from ranks import MS, US, Work, group, ints, operations, summary, told
 
+from npuperf.against.run import run
+from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device import rank_summary
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align, pair_in_time
@@ -173,6 +179,50 @@ def test_in_a_group_of_three_point_to_point_goes_by_pair_and_order() -> None:
 def test_in_a_group_of_three_nothing_is_matched_without_peers() -> None:
     ranks = [p2p(rank(r, [{"name": "x", "index": 0}], 0, 1, 2)) for r in range(3)]
     assert same(match(ranks, 3)) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("members", [2, 3])
+def test_what_one_sends_the_other_receives_however_they_overlap(seed: int, members: int) -> None:
+    """Each rank launches sends and receives in an order of its own, and they begin in any; each way keeps its order."""
+    random = Random(seed)
+    messages = [(a, b, n) for a in range(members) for b in range(members) if a != b
+                for n in range(random.randint(0, 3))]  # fmt: skip
+    launched: dict[int, list[tuple[int, int, int]]] = {}
+    for r in range(members):
+        ways = {(a, b): [m for m in messages if m[:2] == (a, b)] for a, b, _ in messages if r in (a, b)}
+        launched[r] = []
+        while any(ways.values()):
+            launched[r].append(random.choice([own for own in ways.values() if own]).pop(0))
+    ranks, place = [], {}
+    for r, own in launched.items():
+        begins = [random.randint(0, 3) for _ in own]
+        order = sorted(range(len(own)), key=lambda i: (begins[i], random.random()))
+        kinds = ["send" if own[i][0] == r else "receive" for i in order]
+        rows = [{"name": f"hcom_{k}__1_{i}_1", "type": k, "index": i} for k, i in zip(kinds, order, strict=True)]
+        if members > 2:
+            rows = [{**row, "peer": sum(own[i][:2]) - r} for row, i in zip(rows, order, strict=True)]
+        ranks.append(p2p(rank(r, rows, *range(members))))
+        place |= {(r, own[i]): n for n, i in enumerate(order)}
+    true = sorted(tuple(sorted(((a, place[a, m]), (b, place[b, m])))) for m in messages for a, b in [m[:2]])
+    assert same(match(ranks, members)) == true
+
+
+def test_a_lost_end_leaves_the_others_of_its_pair_matched() -> None:
+    """Of a pair without a third, running numbers tell which was lost."""
+    rows = [{"name": f"hcom_batchSendRecv__1_{i}_1", "type": "batchSendRecv", "index": i} for i in range(4)]
+    matched = match([p2p(rank(0, rows, 0, 1)), p2p(rank(1, [rows[0], *rows[2:]], 0, 1))], 2)
+    assert same(matched) == [((0, 0), (1, 0)), ((0, 2), (1, 1)), ((0, 3), (1, 2))]
+
+
+def test_nothing_of_interleaved_stages_is_dropped(tmp_path: Path) -> None:
+    """Sends and receives of two chunks run beside each other: all that was waited is found, as it was simulated."""
+    truth = simulate(Job(pp=3, dp=1, micro_batches=6, schedule="interleaved", layers=2, kernels=3, seed=3))
+    cluster = run(AnalyzeRequest(path=write(truth, tmp_path), workers=1)).cluster
+    assert cluster is not None and cluster.replay is not None and cluster.replay.usable
+    assert sum(g.unmatched for g in cluster.groups) == 0
+    assert sum(g.operations for g in cluster.groups) == len(truth.operations)
+    assert sum(r.comm.wait_ns for r in cluster.ranks) == pytest.approx(truth.wait_ns(), rel=0.01)
 
 
 def test_rooted_operations_are_not_for_clocks() -> None:
