@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from cluster_job import Comm, Fault, Group, Job, Kernel, Segment, link_ns_per_byte, own_groups, shaped
-from cluster_world import Operation, StepRecord, Truth, moved_bytes, simulate
+from cluster_world import Operation, StepRecord, Truth, early, moved_bytes, simulate
 
 FIRST_STEP = 10
 HEADER = (
@@ -332,7 +332,7 @@ def _peers(op: Operation, rank: int) -> tuple[int, ...]:
 def _moved(job: Job, op: Operation, rank: int, peer: int) -> tuple[float, float]:
     """Megabytes and milliseconds of an operation on one link."""
     size, rate = moved_bytes(job, op, rank), link_ns_per_byte(job, op.group, rank, peer, op.step)
-    return size / 1e6, round(size * rate * op.noise / 20) * 20 / 1e6
+    return size / 1e6, round(size * rate * op.noise * early(job, op, rank) / 20) * 20 / 1e6
 
 
 class _Entry:

@@ -95,6 +95,11 @@ def moved_bytes(job: Job, op: Operation, rank: int) -> int:
     return round(size * tokens(job, rank, op.step)) if op.type == "alltoallv" and job.tokens else size
 
 
+def early(job: Job, op: Operation, rank: int) -> float:
+    """Return what part of its time a rank is in an operation that it may leave early, its links included."""
+    return 0.9 + 0.1 * unit(job.seed, 6, op.number, rank) if op.type == "alltoallv" else 1.0
+
+
 @dataclass
 class StepRecord:
     """One step of one rank, true time: kernels (as in the program), host window, launches, operations in order."""
@@ -298,8 +303,7 @@ class _Machine:
         ns, draw, comm = self._transfer(op, rank), unit(self.job.seed, 4, op.number, rank), op.comm[rank]
         if len(op.group.ranks) > 1:
             ns += 1000 * self.job.end_jitter_us * draw
-        if op.type == "alltoallv":
-            ns *= 0.9 + 0.1 * unit(self.job.seed, 6, op.number, rank)
+        ns *= early(self.job, op, rank)
         if op.peer_pair and comm.receives and not comm.sends:
             ns += RECEIVER_LATER
         return max(round(ns), 1)

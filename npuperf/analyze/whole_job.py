@@ -104,7 +104,7 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
         own = without_alone(e.findings, e.report, study)
         findings += may_bring_nothing(own, e.report, wait, thresholds.cause_share)
     what_if = keep_pace(devices, [e.what_if for e in examined], waits, thresholds.cause_share)
-    if study.waits.unknown.any():
+    if study.waits.unknown[~study.waits.known].any():
         what_if = [from_nothing(mine) for mine in what_if]
     verdict = None if study.elasticity is None else _verdict(study, cluster, study.elasticity)
     if request.group is not None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.match import Matched
+from npuperf.job.match import Arrivals, Matched
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
 
@@ -30,6 +30,10 @@ _SLOPE_MOST, _SLOPE_LEAST = 200, 6
 _SLOPE_GAIN: Final = 0.5
 #: By how much bounds may contradict each other: times in files are rounded.
 _ROUNDING: Final = 2_000
+
+
+#: So many residuals a corrected time may be off.
+_SURE: Final = 3
 
 
 class Clocks(Struct, frozen=True):
@@ -53,7 +57,7 @@ class Clocks(Struct, frozen=True):
     @property
     def noise(self) -> float:
         """How far corrected ends of one operation may lie apart: three residuals of the worst clock, ns."""
-        return 3 * float(np.nanmax(self.residual)) if np.isfinite(self.residual).any() else 0.0
+        return _SURE * float(np.nanmax(self.residual)) if np.isfinite(self.residual).any() else 0.0
 
     def corrected(self, rank: I64, time: I64) -> I64:
         """Bring times to the first rank's clock."""
@@ -87,6 +91,19 @@ def align(matched: Matched, ranks: int) -> Clocks:
             break
         wrong = wrong | found
     return clocks
+
+
+def arrivals(matched: Matched, clocks: Clocks) -> Arrivals | None:
+    """Return when operations began on the common clock; None where there is none."""
+    if not matched.instances:
+        return None
+    rank = matched.rank[matched.members]
+    residual = np.maximum.reduceat(np.nan_to_num(clocks.residual)[rank], matched.starts)
+    part = clocks.part[rank]
+    common = np.maximum.reduceat(part, matched.starts) == np.minimum.reduceat(part, matched.starts)
+    common &= np.minimum.reduceat(clocks.used[rank], matched.starts) > 0
+    off = np.where(matched.instance >= 0, np.rint(_SURE * residual).astype(np.int64)[matched.instance], 0)
+    return Arrivals(clocks.corrected(matched.rank, matched.start), off, common)
 
 
 class _Ends(Struct, frozen=True):

@@ -131,7 +131,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
         to_start=_stretches(matched.rank, [r.to_start for r in ranks], clocks.drift),
         to_block=_stretches(place, [r.to_block for r in ranks], clocks.drift),
         tail=_stretches(every, [r.tail for r in ranks], clocks.drift),
-        transfer=(matched.stay - waits.here).astype(np.float64),
+        transfer=waits.kept.astype(np.float64),
         begin=(begin - origin).astype(np.float64),
         end=(end - origin).astype(np.float64),
         levels=levels,

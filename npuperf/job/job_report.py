@@ -447,7 +447,7 @@ def _collectives(study: JobStudy) -> list[Collective]:
             ranks=[study.ranks[int(p)].rank for p in places],
             complete=bool(matched.complete[i]),
             transfer_ns=int(waits.transfer[rows].max()),
-            unknown_ns=int((matched.stay[rows] - waits.wait[rows])[0] - waits.transfer[rows].max()),
+            unknown_ns=int((waits.transfer[rows] + waits.unknown[rows]).max() - waits.transfer[rows].max()),
             wait_ns=waits.wait[rows].tolist(),
             arrival_ns=(arrival - arrival.min()).tolist() if separable else None,
             last=summary.rank if matched.complete[i] and len(order) > 1 and order[1] > floor else None,
@@ -464,7 +464,7 @@ def _notes(study: JobStudy) -> list[Message]:
         notes.append(say_n("{n} rank of the job was not loaded ({ranks}): waits in its groups are lower bounds",
                            "{n} ranks of the job were not loaded ({ranks}): waits in their groups are lower bounds",
                            len(missing), ranks=series(_few(missing))))  # fmt: skip
-    elif study.world.size is None and study.waits.unknown.any():
+    elif study.world.size is None and study.waits.unknown[~study.waits.known].any():
         notes.append(say("how many ranks the job has is not recorded, so it cannot be told what of its operations is "
                          "waiting for ranks that were not loaded: load all, or say that these are (--world-size {n})",
                          n=study.world.least))  # fmt: skip

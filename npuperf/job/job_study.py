@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside
-from npuperf.job.clocks import Clocks, align, pair_in_time
+from npuperf.job.clocks import Clocks, align, arrivals, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
@@ -198,13 +198,14 @@ def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, C
         if clocks.wrong.any():
             matched = matched.drop(clocks.wrong)
             continue
-        waits = find_waits(matched, ranks)
+        waits = find_waits(matched, ranks, arrivals(matched, clocks))
         job = build(ranks, matched, waits, clocks)
         if not job.looped.any():
             break
         matched = matched.drop(job.looped)
     else:
-        clocks, waits = align(matched, len(ranks)), find_waits(matched, ranks)
+        clocks = align(matched, len(ranks))
+        waits = find_waits(matched, ranks, arrivals(matched, clocks))
         job = build(ranks, matched, waits, clocks)
     return matched, clocks, waits, job
 

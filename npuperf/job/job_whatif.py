@@ -105,8 +105,12 @@ def predict(study: JobStudy, expression: str) -> Answer:
             change = faster_link(job, (ends[0], ends[1]), holds_up, change)
         elif fills == "comm":
             transfer = job.transfer if change.transfer is None else change.transfer
-            change = replace(change, transfer=np.where(study.waits.known, transfer * factor, transfer))
-            untold = np.where(study.waits.known, untold, untold * factor)
+            # Of known operations at least what is transfer for certain, of others nothing for certain.
+            waits = study.waits
+            told = waits.transfer / np.maximum(waits.transfer + waits.unknown, 1)
+            least = np.where(waits.known, np.where(waits.unknown > 0, 1 - (1 - factor) * told, factor), 1.0)
+            change = replace(change, transfer=transfer * least)
+            untold = untold * np.divide(factor, least, out=np.ones(len(least)), where=least != factor)
         elif fills == "host":
             if any(study.ranks[p].host_ns is None for p in places):
                 return Answer(reason=say("launches are not recorded on every rank, so host time cannot be changed "
@@ -119,8 +123,8 @@ def predict(study: JobStudy, expression: str) -> Answer:
     changes, hosts = [change], [host]
     if (untold != 1).any():
         transfer = job.transfer if change.transfer is None else change.transfer
-        waits = np.minimum(study.waits.absent, transfer)  # which no faster network shortens either
-        changes.append(replace(change, transfer=waits + (transfer - waits) * untold))
+        absent = np.minimum(study.waits.absent, transfer)  # which no faster network shortens either
+        changes.append(replace(change, transfer=absent + (transfer - absent) * untold))
     if (host != host_least).any():
         hosts.append(host_least)
     tried = [scaled(job, compute, each, host=own, other=other) for each in changes for own in hosts]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import HeldUp, RankSummary, least_transfer, least_wait, slower_than_larger
-from npuperf.model.communication import TOGETHER, Operations, ProcessGroup
+from npuperf.model.communication import TOGETHER, VARIABLE, Operations, ProcessGroup
 from npuperf.model.groups import alike, distinct, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
@@ -300,6 +300,21 @@ def _groups(ranks: Sequence[RankSummary], world: int | None) -> tuple[I64, list[
 #
 # An operation in which everybody needs everybody ends for all at the same time. So the rank that stayed shortest came
 # last and waited for nobody: its stay is the transfer, and what the others stayed longer they waited.
+#
+# Of a rooted operation who leaves early may have transferred less, so the shortest stay is what transfers take at most.
+# Where each rank moves another amount it says nothing of the others: how long they waited for the last to come, only a
+# common clock tells, and within what it is off.
+
+
+class Arrivals(Struct, frozen=True):
+    """When operations began on the common clock, and by how much that may be off, ns (a row each).
+
+    ``common``: per instance, whether all its ranks have that clock.
+    """
+
+    start: I64
+    off: I64
+    common: Mask
 
 
 class JobWaits(Struct, frozen=True):
@@ -308,14 +323,17 @@ class JobWaits(Struct, frozen=True):
     The one place where a stay is split: tables, findings, partitions, what-ifs and gates take it from here.
     ``known``: all members of its group took part. Of an operation whose group is partial, or may be, ``wait`` is what
     the rank waited at least, for those that are there, ``transfer`` what is transfer whoever is waited for
-    (:func:`npuperf.device.rank_summary.least_transfer`), and the rest is unknown. ``absent``: what of ``wait`` is for
-    ranks that were not loaded, which is inferred (:func:`npuperf.device.rank_summary.least_wait`). ``alone``: its group
-    has one member, so nobody is waited for. ``last``: per instance, the operation of the rank that arrived last.
+    (:func:`npuperf.device.rank_summary.least_transfer`), and the rest is unknown. So it is of complete ones whose
+    shortest stay is but a bound, or which rest on clocks. ``kept``: what is no waiting for those that are there, as
+    likely as can be told. ``absent``: what of ``wait`` is for ranks that were not loaded, which is inferred
+    (:func:`npuperf.device.rank_summary.least_wait`). ``alone``: its group has one member, so nobody is waited for.
+    ``last``: per instance, the operation of the rank that arrived last.
     """
 
     transfer: I64
     wait: I64
     unknown: I64
+    kept: I64
     absent: I64
     known: Mask
     alone: Mask
@@ -327,8 +345,8 @@ class JobWaits(Struct, frozen=True):
         return self.wait - self.absent
 
 
-def find_waits(matched: Matched, ranks: Sequence[RankSummary]) -> JobWaits:
-    """Split every stay of these ranks' operations."""
+def find_waits(matched: Matched, ranks: Sequence[RankSummary], arrivals: Arrivals | None = None) -> JobWaits:
+    """Split every stay of these ranks' operations. ``arrivals``: None where the ranks have no common clock."""
     stay = matched.stay
     shortest = np.minimum.reduceat(stay[matched.members], matched.starts) if matched.instances else stay[:0]
     there = matched.instance >= 0
@@ -347,17 +365,49 @@ def find_waits(matched: Matched, ranks: Sequence[RankSummary]) -> JobWaits:
         possible = np.where(together, most[matched.instance], possible)
     absent = np.where(known, 0, np.maximum(stay - wait - np.maximum(possible, certain), 0))
     wait = wait + absent
-    transfer = np.where(complete, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
-    order = np.lexsort((stay[matched.members], matched.instance[matched.members]))
+    exact = matched.together | matched.p2p[matched.members[matched.starts]] if matched.instances else matched.together
+    same = complete & exact[matched.instance] if matched.instances else complete
+    transfer = np.where(same, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
+    kept = stay - wait + absent
+    own_size = np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE]) & there & ~alone
+    if own_size.any():
+        wait, kept, transfer, absent = _by_clock(
+            matched, own_size, complete, certain, (wait, kept, transfer, absent), arrivals
+        )
+    here = wait - absent
+    order = np.lexsort((stay[matched.members], here[matched.members], matched.instance[matched.members]))
     return JobWaits(
         transfer=transfer,
         wait=wait,
         unknown=stay - wait - transfer,
+        kept=kept,
         absent=absent,
         known=known,
         alone=alone,
         last=matched.members[order][matched.starts] if matched.instances else matched.members,
     )
+
+
+def _by_clock(
+    matched: Matched, chosen: Mask, complete: Mask, certain: I64, split: tuple[I64, ...], arrivals: Arrivals | None
+) -> tuple[I64, ...]:
+    """Return wait, kept, transfer and absent with those of the ``chosen`` operations as the common clock tells them.
+
+    Without one, nothing but what is transfer for certain is known; the replay keeps to the shortest stay.
+    """
+    wait, kept, transfer, absent = split
+    stay, instance = matched.stay, matched.instance
+    since = off = np.zeros(len(stay), np.int64)
+    clocked = np.zeros(len(stay), np.bool_)
+    if arrivals is not None:
+        begun = np.maximum.reduceat(arrivals.start[matched.members], matched.starts)[instance]
+        since, off = np.clip(begun - arrivals.start, 0, np.maximum(stay - certain, 0)), arrivals.off
+        clocked = chosen & arrivals.common[instance]
+    kept = np.where(clocked, stay - since, kept)
+    wait = np.where(chosen, np.where(clocked, np.maximum(since - off, 0), 0), wait)
+    sure = np.where(complete & clocked, np.maximum(stay - since - off, 0), 0)
+    transfer = np.where(chosen, np.maximum(sure, np.minimum(certain, stay - wait)), transfer)
+    return wait, kept, transfer, np.where(chosen, 0, absent)
 
 
 def held_up(matched: Matched, ranks: Sequence[RankSummary], factor: float) -> list[HeldUp]:
@@ -438,7 +488,7 @@ def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -
     reached[order] = np.cumsum(length[order])
     behind = np.cumsum(exposed)[op] - reached  # what of the operation's exposed rest lies behind each piece
     sent = np.maximum(summary.exposed_end - np.clip(certain[op] - behind, 0, length), waited)
-    return waited, np.where(waits.known[op], waited, sent)
+    return waited, sent
 
 
 def by_kind(matched: Matched, values: I64, rows: Mask) -> dict[str, int]:

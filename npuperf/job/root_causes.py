@@ -23,6 +23,7 @@ from npuperf.job.links import SlowLink
 from npuperf.job.match import JobGroup
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
+from npuperf.model.communication import VARIABLE
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import RootKind, Why
 from npuperf.model.labels import F64, I64, Mask
@@ -389,11 +390,17 @@ def _told(group: JobGroup) -> bool:
 def _slow_groups(
     job: JobProgram, found: WaitBlame, waits: F64, bounds: GainBounds, links: Sequence[RootCause]
 ) -> list[RootCause]:
-    """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why."""
+    """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why.
+
+    Operations in which every rank moves what its own part is tell nothing: one group may have more than another.
+    """
     matched = job.matched
-    totals = np.bincount(matched.group[matched.instance >= 0], weights=job.transfer[matched.instance >= 0],
+    alike_sized = ~np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE])
+    rows = (matched.instance >= 0) & alike_sized
+    totals = np.bincount(matched.group[rows], weights=job.transfer[rows],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip
-    each = totals / np.maximum(np.bincount(matched.instance_group, minlength=found.groups), 1)  # per operation
+    counted = matched.instance_group[alike_sized[matched.members[matched.starts]]]
+    each = totals / np.maximum(np.bincount(counted, minlength=found.groups), 1)  # per operation
     pace: dict[int, float] = {}
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]

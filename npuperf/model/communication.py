@@ -31,6 +31,8 @@ class ProcessGroup(Struct, frozen=True):
 REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
 #: Operations that nobody can leave before the last has begun, and in which all do the same.
 TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
+#: Those in which every rank moves what its own part is, so that each leaves when that is done.
+VARIABLE: Final = frozenset({"alltoallv", "alltoallvc"})
 #: Kinds of groups that have all ranks of a job.
 OF_ALL: Final = ("default_group", "default_pg", "world")
 

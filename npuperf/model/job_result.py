@@ -82,8 +82,8 @@ class ClusterGroup(Model, frozen=True, kw_only=True):
 class Collective(Model, frozen=True, kw_only=True):
     """One communication operation on all its ranks (the costliest are listed). ``arrival_ns``: after the first
     arrival, on the corrected clock; null where arrivals cannot be separated. ``last``: the rank that arrived last, null
-    where others may have come later. The shortest stay is ``transfer_ns`` and ``unknown_ns``: transfer at least, and
-    what may be waiting for ranks that were not loaded (0 where ``complete``).
+    where others may have come later. A stay has ``transfer_ns`` at least, and ``unknown_ns`` more at most: what may be
+    waiting for ranks that were not loaded, or cannot be told where ranks leave an operation early.
     """
 
     step: int | None

@@ -19,9 +19,10 @@ from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device import rank_summary
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.clocks import align, pair_in_time
+from npuperf.job.clocks import align, arrivals, pair_in_time
 from npuperf.job.match import JobWaits, Matched, by_kind, find_waits, kind_name, match, split_exposed
 from npuperf.model.intervals import Intervals
+from npuperf.model.labels import Labels
 
 
 def rank(number: int, rows: Sequence[dict[str, Any]], *ranks_of_group: int, **groups: Sequence[int]) -> RankSummary:
@@ -415,6 +416,40 @@ def test_what_nobody_else_has_is_unknown() -> None:
 def test_a_group_of_one_only_transfers() -> None:
     _, waits = waits_of([*ranks_of({0: {"a": (0, 3)}}, (0,))], 2)
     assert waits.alone.all() and (waits.transfer / US).tolist() == [3] and not waits.wait.any()
+
+
+def test_of_a_rooted_operation_the_shortest_stay_is_but_a_bound() -> None:
+    """Rank 1 comes last and stays 10 µs; it may be the root, and have left before all was done."""
+    ranks = ranks_of({0: {"a": (0, 110)}, 1: {"a": (100, 110)}}, (0, 1))
+    rooted = [replace(r, operations=replace(r.operations, type=Labels.of(["broadcast"]))) for r in ranks]
+    _, waits = waits_of(rooted, 2)
+    assert (waits.wait / US).tolist() == [100, 0] and (waits.unknown / US).tolist() == [10, 10]
+    assert not waits.transfer.any() and waits.known.all() and (waits.kept / US).tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("clocked", [True, False])
+def test_where_each_rank_moves_its_own_part_only_a_clock_tells(clocked: bool) -> None:
+    """Rank 0 waits 30 µs for rank 1 and then moves for 80; rank 1 moves for 10. The shortest stay said 100 and 10.
+
+    Rank 1's clock is 7 s ahead, and residuals of 0.5 µs may be off by three times that.
+    """
+    ahead = 7_000_000
+    times = {0: {"a": (0, 110), "b": (200, 210)}, 1: {"a": (ahead + 30, ahead + 40), "b": (ahead + 190, ahead + 210)}}
+    ranks = ranks_of(times, (0, 1))
+    kinds = Labels.of(["alltoallv", "allReduce" if clocked else "alltoallv"])
+    ranks = [replace(r, operations=replace(r.operations, type=kinds)) for r in ranks]
+    matched = match(ranks, 2)
+    clocks = replace(align(matched, 2), residual=np.full(2, 500.0))
+    waits = find_waits(matched, ranks, arrivals(matched, clocks))
+    first = [0, 2]
+    assert (waits.transfer + waits.wait + waits.unknown).tolist() == matched.stay.tolist()
+    if clocked:
+        assert (waits.wait[first] / US).tolist() == [28.5, 0]
+        assert (waits.transfer[first] / US).tolist() == [78.5, 8.5]
+        assert (waits.kept[first] / US).tolist() == [80, 10]
+        assert int(matched.rank[waits.last[matched.instance[0]]]) == 1
+    else:
+        assert not waits.wait.any() and not waits.transfer.any() and waits.known.all()
 
 
 def test_three_ranks_wait_for_the_last_one_each() -> None:
