@@ -75,30 +75,51 @@ def name_pairs(ranks: Sequence[RankSummary]) -> tuple[list[RankSummary], bool]:
 
 
 def likely_pipelines(ranks: Sequence[RankSummary]) -> list[tuple[int, ...]]:
-    """Return the ranks of groups that exchange point to point, the first one of which computes while others wait.
+    """Return chains of ranks that exchange point to point, the first one of which computes while the others wait.
 
-    In a ring (of context, for instance) all compute as long before they exchange. Groups must be of one size.
+    In a ring (of context, for instance) all compute as long before they exchange. Where files tell no peers, those are
+    neighbours that stand next to each other in a group. Chains must be of one length.
     """
-    told = {g.id: g for r in reversed(ranks) for g in r.groups if g.ranks}
-    kinds = {g.id: g.kind for r in ranks for g in r.groups if g.kind}
-    holders: dict[str, list[int]] = defaultdict(list)
-    for summary in ranks:
-        groups = summary.operations.group.filter(summary.operations.p2p)
-        for name in sorted({name for name in groups.texts() if name is not None}):
-            holders[name].append(summary.rank)
-    by_rank = {r.rank: r for r in ranks}
-    found = []
-    for name, own in holders.items():
-        members = told.get(name, ProcessGroup(name, ranks=tuple(own))).ranks
-        if _words(kinds.get(name)) & _OTHERS or set(members) != set(own) or len(members) < 2:
+    near = _neighbours(ranks)
+    before = {r.rank: int(r.compute_before[np.flatnonzero(r.operations.p2p)[0]]) for r in ranks if near.get(r.rank)}
+    found, seen = [], set[int]()
+    for rank in sorted(before, key=lambda rank: (-before[rank], rank)):
+        if rank in seen:
             continue
-        before = []  # how long each computes before its first exchange in the group, ns
-        for summary in (by_rank[r] for r in members):
-            of_group = summary.operations.group.flag([label == name for label in summary.operations.group.names])
-            before.append(int(summary.compute_before[np.flatnonzero(summary.operations.p2p & of_group)[0]]))
-        if before[0] > 0 and max(before[1:]) <= _AT_ONCE * before[0]:  # all but the first begin by waiting
-            found.append(members)
-    return found if len({len(members) for members in found}) == 1 else []
+        chain, members = [rank], {rank}
+        while fresh := [other for other in near.get(chain[-1], ()) if other not in members]:
+            chain.append(fresh[0])  # of two the first one: its first exchange is with the next stage
+            members.add(fresh[0])
+        tied = {other for one in chain for other in near.get(one, ())} | members
+        seen |= tied
+        if len(chain) < 2 or tied != members or not members <= before.keys():
+            continue
+        if before[rank] > 0 and max(before[r] for r in chain[1:]) <= _AT_ONCE * before[rank]:  # they begin by waiting
+            found.append(tuple(chain))
+    return sorted(found) if len({len(chain) for chain in found}) == 1 else []
+
+
+def _neighbours(ranks: Sequence[RankSummary]) -> dict[int, list[int]]:
+    """Return with whom each rank exchanges point to point, in the order in which it first does."""
+    told = {g.id: g.ranks for r in reversed(ranks) for g in r.groups if g.ranks}
+    others = {g.id for r in ranks for g in r.groups if _words(g.kind) & _OTHERS}
+    holders: dict[str | None, list[int]] = defaultdict(list)
+    for summary in ranks:
+        for name in {*summary.operations.group.filter(summary.operations.p2p).texts()}:
+            holders[name].append(summary.rank)
+    near: dict[int, list[int]] = {}
+    for summary in ranks:
+        operations, found = summary.operations, dict[int, None]()
+        rows = np.flatnonzero(operations.p2p & ~operations.group.flag([n in others for n in operations.group.names]))
+        for group, peer in dict.fromkeys(zip(operations.group.take(rows).texts(), operations.peer[rows], strict=True)):
+            chain = told.get(group or "", tuple(holders[group]))
+            at = chain.index(summary.rank) if summary.rank in chain else -2
+            known = (
+                [int(peer)] if peer >= 0 else [chain[n] for n in (at + 1, at - 1) if at >= 0 and 0 <= n < len(chain)]
+            )
+            found.update(dict.fromkeys(known))
+        near[summary.rank] = [*found]
+    return near
 
 
 def _is_pipeline(group: ProcessGroup) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,6 +92,28 @@ def test_a_slow_link_between_stages_is_named_where_no_file_names_its_group(tmp_p
     assert root.ranks == [1, 2] and root.gain_ns_per_step is not None
     low, high = root.gain_ns_per_step
     assert 0.98 * low <= gain_ns(simulate(job), fault) <= 1.02 * high
+
+
+def unnamed(folder: Path) -> None:
+    """Let files name no pipelines, as DeepSpeed's do not: nobody says what its groups are for."""
+    for file in folder.rglob("profiler_metadata.json"):
+        told = json.loads(file.read_text())
+        groups = told["parallel_group_info"]
+        told["parallel_group_info"] = {name: g for name, g in groups.items() if g["group_name"] != "pp"}
+        file.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
+def test_stages_are_found_where_no_group_is_called_a_pipeline(schedule: str, tmp_path: Path) -> None:
+    """Of three stages, in groups of two; each of these alone would be a pipeline of two."""
+    job = Job(pp=3, dp=2, micro_batches=3, layers=1, steps=2, schedule=schedule, separate=True)  # type: ignore[arg-type]
+    write(job, tmp_path)
+    unnamed(tmp_path)
+    cluster = run(AnalyzeRequest(path=tmp_path)).cluster
+    assert cluster is not None
+    assert [s.ranks for s in cluster.stages] == [[0, 1], [2, 3], [4, 5]]
+    assert (pipeline(cluster).micro_batches, pipeline(cluster).pipelines) == (3, 2)
+    assert any("no process group is called a pipeline" in str(note) for note in cluster.notes)
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
