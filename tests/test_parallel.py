@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -235,3 +236,21 @@ def test_what_the_work_carries_needs_memory_in_every_worker(monkeypatch: pytest.
     monkeypatch.setattr(parallel, "cores", lambda: 8)
     assert Engine("processes").fitted([50 * MB] * 8).workers == 3
     assert Engine("processes").fitted([(250 + 50) * MB] * 8).workers == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("can't start new thread"),
+        ImportError("libarrow.so: failed to map segment from shared object"),
+    ],
+)
+def test_want_of_memory_in_whichever_words(error: Exception) -> None:
+    def work(item: int) -> str:
+        if item == 0:
+            raise error
+        return "done"
+
+    assert map_ranks(work, range(2), lost=lost) == ["lost 0: out of memory", "done"]

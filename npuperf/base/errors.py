@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 from npuperf.base.messages import Message, chain, say
@@ -57,3 +58,13 @@ class UsageError(NpuperfError):
 def unreadable(path: object, error: OSError) -> InputError:
     """Return the error for a file that the system does not let us read."""
     return InputError(say("{path}: cannot be read: {why}", path=str(path), why=error.strerror or str(error)))
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Tell whether an error is want of memory, in whichever words: Python's, of threads, of libraries being loaded."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
+        or (isinstance(error, ImportError) and "failed to map segment" in str(error))
+    )

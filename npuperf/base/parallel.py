@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base import __version__
-from npuperf.base.errors import InputError, NpuperfError, UsageError
+from npuperf.base.errors import InputError, NpuperfError, UsageError, lacks_memory
 from npuperf.base.memory import available
 from npuperf.base.messages import Message, say, series
 
@@ -131,16 +131,14 @@ def map_ranks(
         for at, result in done:
             try:
                 results[at] = result()
-            except (RankLostError, MemoryError) as error:
-                if lost is None:
-                    raise
-                results[at] = lost(items[at], _as_lost(error, items))
-            except NpuperfError:  # what was asked for cannot be, on any rank
-                raise
             except Exception as error:
-                if lost is None:
-                    raise
-                mistakes[at] = error
+                of_rank = isinstance(error, RankLostError) or lacks_memory(error)
+                if lost is None or (isinstance(error, NpuperfError) and not of_rank):
+                    raise  # what was asked for cannot be, on any rank
+                if of_rank:
+                    results[at] = lost(items[at], _as_lost(error, items))
+                else:
+                    mistakes[at] = error
             if finished is not None:
                 finished(at)
     if mistakes and len(mistakes) == len(items):  # then it is no rank's fault
@@ -160,7 +158,7 @@ def _as_lost(error: Exception, items: Sequence[object]) -> RankLostError:
     """Say in the words of a reading error why there is no result."""
     if isinstance(error, RankLostError):
         return error
-    if isinstance(error, MemoryError):
+    if lacks_memory(error):
         return RankLostError(say("out of memory"), hint=_more_memory(items))
     what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
     lost = RankLostError(what, hint=say("analyze this rank alone with --debug and report what it shows"))

@@ -5,6 +5,11 @@ Counted are the bytes that Python and numpy ask for, at two sizes: the differenc
 
 from __future__ import annotations
 
+import os
+import resource
+import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from build import H, K, ascend_pt
+from conftest import ROOT
 
 from npuperf.advise import load_thresholds
 from npuperf.analyze.examine import Earlier, examine
@@ -97,3 +103,47 @@ def test_what_nobody_else_asks_for_is_handed_over(tmp_path: Path) -> None:
     given, kept = alone.handed_over(), shared.handed_over()
     assert len(given) == 1 and not alone.profiles
     assert len(kept) == 1 and kept == deque(shared.profiles)
+
+
+# -- Where memory is short: the same answer, or none, which is said.
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks of 12,000 kernels each, 20 MB, and another recording of the first."""
+    root = tmp_path_factory.mktemp("short")
+    for rank, place in enumerate((root / "job" / "n0_ascend_pt", root / "job" / "n1_ascend_pt")):
+        command = [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), str(place)]
+        subprocess.run([*command, "--preset", "bench", "--kernels", "12000", "--seed", str(rank)], check=True)
+        (place / "profiler_info_0.json").rename(place / f"profiler_info_{rank}.json")
+    shutil.copytree(root / "job" / "n0_ascend_pt", root / "before_ascend_pt")
+    return root
+
+
+def under(most: int, root: Path) -> subprocess.CompletedProcess[str]:
+    """Compare the job with another one in processes that get ``most`` bytes each, used or not."""
+    command = [sys.executable, "-m", "npuperf", "analyze", "job", "--baseline", "before_ascend_pt", "--format", "json"]
+    return subprocess.run(
+        [*command, "--engine", "processes", "--workers", "2"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (most, most)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere this limit is of other memory")
+def test_where_memory_is_short_the_answer_is_the_same_or_there_is_none(job: Path) -> None:
+    whole = under(resource.RLIM_INFINITY, job)
+    assert whole.returncode == 0 and whole.stdout
+    status = {}
+    for most in (90, 400, 900, 1300, 4000):
+        done = under(most << 20, job)
+        status[most] = done.returncode
+        if done.returncode:
+            assert done.returncode == 3 and "out of memory" in done.stderr and "give it more memory" in done.stderr
+        else:
+            assert done.stdout == whole.stdout
+    assert status[90] and not status[4000], status
