@@ -100,6 +100,15 @@ def without_alone(findings: Sequence[Finding], report: Device, study: JobStudy |
     return [f for f in findings if f.rule not in answered]
 
 
+def within_job(findings: Sequence[Finding], device: Device, thresholds: Thresholds) -> list[Finding]:
+    """Let what a rank asked by itself be answered with what others of its job tell: how its communication splits."""
+    if not device.window.comm_transfer_ns + device.window.comm_wait_ns:
+        return [*findings]
+    name = ranks.exposed_communication.name
+    return [ranks.split_by_job(f, device, thresholds) if (f.rule, f.status) == (name, "problem") else f
+            for f in findings]  # fmt: skip
+
+
 def sort_findings(findings: list[Finding]) -> list[Finding]:
     """Order findings: problems before open questions, the gravest first."""
 

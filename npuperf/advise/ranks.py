@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 from msgspec import to_builtins
+from msgspec.structs import replace
 
-from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most
+from npuperf.advise.rule import Answer, Detected, JobView, Rule, at_most, severity
 from npuperf.base.messages import Message, chain, ns, number, say, say_n, series, share, size
 from npuperf.device.rank_summary import (
     HeldUp,
@@ -21,6 +22,8 @@ from npuperf.device.rank_summary import (
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster, ClusterRank, Link
 from npuperf.model.labels import I64
+from npuperf.model.result import Device, Finding
+from npuperf.model.thresholds import Thresholds
 
 #: Rows of a table in the evidence.
 _SHOWN: Final = 10
@@ -282,6 +285,35 @@ def _exposed_of_rank(view: DeviceView, summary: RankSummary) -> Answer:
                  "folder with all ranks: it tells who waits for whom")
         if summary.kineto and not summary.operations.group.known().any()
         else say("analyze the folder with all ranks: it tells who waits for whom"),
+    )  # fmt: skip
+
+
+def split_by_job(finding: Finding, device: Device, thresholds: Thresholds) -> Finding:
+    """Return what one rank said of its exposed communication with the split that all ranks of its job tell."""
+    whole, whom = device.window, device.communication.waits if device.communication else None
+    parts = [share(t / whole.comm_exposed_ns) for t in (whole.comm_transfer_ns, whole.comm_wait_ns)]
+    split = say("{transfer} of it is transfer and {wait} waiting for other ranks", transfer=parts[0], wait=parts[1])
+    if whole.comm_unknown_ns:
+        split = say("at least {transfer} of it is transfer and {wait} waiting for other ranks", transfer=parts[0],
+                    wait=parts[1])  # fmt: skip
+    part = share(whole.comm_exposed_ns / whole.span_ns)
+    exposed = (say("{share} of the step is exposed communication", share=part) if device.steps
+               else say("{share} of the span is exposed communication", share=part))  # fmt: skip
+    most = (whole.comm_transfer_ns + whole.comm_unknown_ns) // max(device.step_count, 1)
+    per, (low, high) = max(device.step_count, 1), finding.gain_ns_per_step or (0, most)
+    gain = (min(low, most), min(high, most))
+    waits = whole.comm_wait_ns > whole.comm_transfer_ns + whole.comm_unknown_ns
+    return replace(
+        finding,
+        title=chain(exposed, split, whom if waits else None),
+        evidence={**finding.evidence, "transfer_ns": whole.comm_transfer_ns, "wait_ns": whole.comm_wait_ns,
+                  "unknown_ns": whole.comm_unknown_ns},
+        severity=severity(gain[1] * per / whole.span_ns, thresholds),
+        gain_ns_per_step=gain,
+        gain_pct=(100 * gain[0] * per / whole.span_ns, 100 * gain[1] * per / whole.span_ns),
+        refute=_NOBODY_LATE if waits else finding.refute,
+        next=say("most of it is waiting, which no faster network shortens: npuperf analyze PATH, without --rank, tells "
+                 "why the others come late") if waits else finding.next,
     )  # fmt: skip
 
 

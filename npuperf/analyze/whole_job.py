@@ -8,14 +8,15 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from npuperf.advise import advise_job, without_alone
-from npuperf.analyze.devices import AllDevices, verdict_of_sum
+from npuperf.advise import advise_job, within_job, without_alone
+from npuperf.analyze.devices import AllDevices, each_for_itself, verdict_of_sum
 from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import absent_in_words, describe_job, narrow, per_step
-from npuperf.job.job_study import JobStudy, study_job
+from npuperf.job.job_study import JobSplit, JobStudy, split_job, study_job
 from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
 from npuperf.job.match import split_exposed
 from npuperf.model.intervals import Intervals
@@ -32,7 +33,7 @@ def waited(study: JobStudy, device: Device) -> int:
     return int(study.waited[place]) if place >= 0 else 0
 
 
-def place_of(study: JobStudy, device: Device) -> int:
+def place_of(study: JobSplit, device: Device) -> int:
     """Return where a device stands among the ranks of the job; negative: it is none of them."""
     return study.places.get((device.source, device.device, device.rank), -1)
 
@@ -42,7 +43,7 @@ def place_of(study: JobStudy, device: Device) -> int:
 _PARTS: Final[tuple[Part, ...]] = ("transfer", "wait", "comm_unknown")
 
 
-def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: Intervals) -> tuple[PartSum, ...]:
+def exposed_parts(study: JobSplit, place: int, exposed: Sequence[int], windows: Intervals) -> tuple[PartSum, ...]:
     """Split what is exposed (ns) in each window of the rank at ``place`` as its partitions are split, and by group.
 
     Counted are the operations that begin in the windows: all may wait, and each is transfer or cannot be split. What no
@@ -83,6 +84,9 @@ def exposed_parts(study: JobStudy, place: int, exposed: Sequence[int], windows: 
     return tuple(part for part in found if part.ns or part.count)
 
 
+#: Waiting of a smaller part is not worth a word; ranks that are waited for, and named.
+_NOTABLE: Final = 0.05
+_LATEST: Final = 3
 #: What every report of a job shows.
 _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
     ("compute*0.9", say("all ranks compute a tenth faster")),
@@ -119,20 +123,77 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
     )
 
 
-def _exposed(study: JobStudy, device: Device) -> tuple[PartSum, ...] | None:
+def as_part_of_job(
+    examined: Sequence[Examined], others: Sequence[RankSummary], request: Question, thresholds: Thresholds
+) -> AllDevices | None:
+    """Put together what one rank says, and what the operations of the ``others`` say of its waiting; None where they
+    have none in common.
+    """
+    split = split_job([*(e.summary for e in examined if e.summary is not None), *others], request.world_size)
+    if split is None or not any(place_of(split, e.report) >= 0 for e in examined):
+        return None
+    own, waiting = [], thresholds.cause_share
+    for e in examined:
+        device = _with_exposed(split, e.report)
+        if (bounds := e.report.communication) is not None and place_of(split, device) >= 0:
+            device = replace(device, communication=replace(bounds, waits=_for_whom(split, device, bounds.waits)))
+        waited = device.window.comm_wait_ns
+        findings = may_bring_nothing(within_job(e.findings, device, thresholds), device, waited, waiting)
+        follows = waited >= waiting * device.window.span_ns
+        own.append(replace(e, report=device, findings=findings,
+                           what_if=from_nothing(e.what_if, every=True) if follows else e.what_if))  # fmt: skip
+    told = each_for_itself(own, request, thresholds, different_runs=False)
+    waits = own[0].report.communication.waits if own[0].report.communication else None
+    if told.verdict.bound == "communication" and waits is not None:
+        told = replace(told, verdict=replace(told.verdict, reason=chain(told.verdict.reason, waits)))
+    return replace(told, exposed=[_exposed(split, e.report) for e in own])
+
+
+def _for_whom(split: JobSplit, device: Device, alone: Message | None) -> Message | None:
+    """Say for which ranks a rank of the job waited, None where that is nothing notable; of what it waited for ranks
+    that were not loaded its own files tell more (``alone``).
+    """
+    place, matched = place_of(split, device), split.matched
+    summary, op = split.ranks[place], matched.first[place] + split.ranks[place].exposed_op
+    until = matched.start[op] + split.waits.here[op]  # the wait comes first
+    waited = np.clip(until, summary.exposed_start, summary.exposed_end) - summary.exposed_start
+    judged = places_of(summary.exposed_start, _windows(split, device)) >= 0
+    inside = (matched.instance[op] >= 0) & (judged | (summary.span_ns is not None))
+    last = matched.rank[split.waits.last[matched.instance[op[inside]]]]
+    spent = np.bincount(last, waited[inside], len(split.ranks))
+    whole = device.window.comm_wait_ns
+    if 2 * spent.sum() < whole:
+        return alone
+    order = np.argsort(-spent, kind="stable").tolist()[:_LATEST]
+    longest = [p for p in order if spent[p] >= _NOTABLE * whole > 0]
+    if not longest or whole < _NOTABLE * device.window.comm_exposed_ns:
+        return None
+    per = max(device.step_count, 1)
+    named = (say("rank {rank} ({time})", rank=split.ranks[p].rank, time=ns(round(spent[p] / per))) for p in longest)
+    if device.steps:
+        return say("per step it waits for {ranks}", ranks=series(named))
+    return say("it waits for {ranks}", ranks=series(named))
+
+
+def _exposed(study: JobSplit, device: Device) -> tuple[PartSum, ...] | None:
     """Return the exposed communication of a device's steps by part and kind of group; None where it cannot be split."""
     place = place_of(study, device)
     if place < 0 or not study.ranks[place].exposed_known:
         return None
-    numbers, windows = judged_windows(device)
-    if not device.origin_ns or not numbers:
-        moved = study.ranks[place].begin - device.origin_ns
-        windows = Intervals(windows.start + moved, windows.end + moved)
     split = [s.partition for s in device.whole_steps] or [device.window]
-    return exposed_parts(study, place, [p.comm_exposed_ns for p in split], windows)
+    return exposed_parts(study, place, [p.comm_exposed_ns for p in split], _windows(study, device))
 
 
-def _with_exposed(study: JobStudy, device: Device) -> Device:
+def _windows(study: JobSplit, device: Device) -> Intervals:
+    """Return what is judged of a device, epoch ns of its own clock."""
+    numbers, windows = judged_windows(device)
+    if device.origin_ns and numbers:
+        return windows
+    moved = study.ranks[place_of(study, device)].begin - device.origin_ns
+    return Intervals(windows.start + moved, windows.end + moved)
+
+
+def _with_exposed(study: JobSplit, device: Device) -> Device:
     """Split the exposed communication of a device's whole window, its steps and its phases."""
     place = place_of(study, device)
     if place < 0 or not study.ranks[place].exposed_known:
@@ -161,6 +222,7 @@ def _with_exposed(study: JobStudy, device: Device) -> Device:
     phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
     return replace(
         device,
+        communication=device.communication and replace(device.communication, waits=None),  # all ranks tell more
         partition=split([device.partition], [whole])[0],
         judged=judged and replace(judged, partition=split([judged.partition], [judged.start_ns])[0]),
         steps=[replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],

@@ -24,6 +24,7 @@ from npuperf.base.messages import Message, Series, chain, say, say_n, series
 from npuperf.base.parallel import Engine
 from npuperf.device.expect import judge_cores
 from npuperf.device.operators import list_operators, merge_operators
+from npuperf.device.rank_summary import RankSummary, summarise_without_kernels
 from npuperf.device.steps import step_windows
 from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import DeviceProfile, is_kept
@@ -276,7 +277,7 @@ def work_out(
             check(expression)
         else:
             parse(expression)
-    thresholds = load_thresholds(question.thresholds)
+    thresholds, whole = load_thresholds(question.thresholds), recording
     if question.chosen_ranks:
         recording = recording.of_ranks(question.chosen_ranks)
     context = ReadLog()
@@ -299,6 +300,8 @@ def work_out(
         from npuperf.analyze.whole_job import as_one_job  # one device has no use for all that this loads
 
         together = as_one_job(examined, question, thresholds)
+    elif question.rank is not None and any(e.summary is not None for e in examined):
+        together = _part_of_job(whole, examined, question, thresholds, engine, context)
     if together is None:
         together = each_for_itself(examined, question, thresholds, different_runs=bool(twice))
     digest = merge_digests([e.digest for e in examined], together.exposed)
@@ -333,6 +336,39 @@ def work_out(
         **exported,
     )
     return result, not errors and all(log.settled for log in (context, *(s.log for s in sources)))
+
+
+def _part_of_job(
+    whole: Recording,
+    examined: list[Examined],
+    question: Question,
+    thresholds: Thresholds,
+    engine: Engine,
+    log: ReadLog,
+) -> AllDevices | None:
+    """Split the communication of one rank by what other ranks' operations tell, of which little else is read."""
+    others = whole.of_other_ranks(question.chosen_ranks)
+    if not others.sources:
+        return None
+    from npuperf.analyze.whole_job import as_part_of_job
+
+    found = others.map(partial(_operations, step=question.step), engine=engine)
+    for other, _ in found:
+        log.files += other.files
+        log.lost += other.lost
+        log.warnings += other.warnings
+        log.settled &= other.settled
+    return as_part_of_job(examined, [s for _, summaries in found for s in summaries], question, thresholds)
+
+
+def _operations(reading: Reading, step: int | None) -> tuple[ReadLog, list[RankSummary]]:
+    """Reduce a source to what its operations tell; what nobody could read is told."""
+    log = ReadLog()
+    log.add(reading.log)
+    if reading.error is not None:
+        log.warn(reading.error.message)
+    found = [summarise_without_kernels(profile, step) for profile in reading.handed_over()]
+    return log, [summary for summary in found if summary is not None]
 
 
 def _merged(listed: list[Ranked], top: int, thresholds: Thresholds) -> tuple[list[Operator], list[Kernel]]:

@@ -45,19 +45,23 @@ class World(Struct, frozen=True):
     least: int
 
 
-class JobStudy(Struct, frozen=True):
-    """Everything that is worked out once per job. ``steps``: the step of each operation, from 0.
-
-    ``places``: where each device stands in the list of ranks, by its folder, number and rank; ``waited``: all that each
-    rank waited, ns; ``other``: the elasticity of local time that is neither compute nor waiting for the host;
-    ``counted``: how the steps of the ranks are numbered, and which are compared.
+class JobSplit(Struct, frozen=True):
+    """Ranks of a job, matched, and every stay of theirs split. ``places``: where each device stands in the list of
+    ranks, by its folder, number and rank.
     """
 
     ranks: tuple[RankSummary, ...]
     places: dict[tuple[str, int, int | None], int]
     matched: Matched
-    clocks: Clocks
     waits: JobWaits
+
+
+class JobStudy(JobSplit, frozen=True):
+    """Everything that is worked out once per job. ``waited``: all that each rank waited, ns; ``other``: the elasticity
+    of local time that is neither compute nor waiting for the host.
+    """
+
+    clocks: Clocks
     waited: I64
     job: JobProgram
     error: float
@@ -107,24 +111,10 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
 
     ``world_size``: how many ranks the job has, where the user says so.
     """
-    if any(r.rank >= 0 for r in ranks):
-        ranks = [r for r in ranks if r.rank >= 0]
-    else:  # no file names any: the devices of one machine are told apart by number
-        ranks = [replace(r, rank=r.device) for r in ranks]
-    ranks = sorted(ranks, key=lambda r: r.rank)
-    if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
+    found = _matched(ranks, world_size)
+    if found is None:
         return None
-    world, ranks = find_world(ranks, world_size), in_one_count(ranks)
-    matched = match(ranks, world.size)
-    ranks, counted = common_steps(ranks, matched)
-    ranks, named = name_pairs(_extended(ranks))
-    if counted.compared or any(counted.moved) or named:
-        matched = match(ranks, world.size)
-    if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
-        ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
-        matched = match(ranks, world.size)
-    if not matched.instances:
-        return None
+    ranks, matched, world, counted = found
     matched, clocks, waits, job = _program(ranks, matched)
     if not matched.instances:
         return None
@@ -166,6 +156,39 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         counted=counted,
         world=world,
     )
+
+
+def split_job(ranks: Sequence[RankSummary], world_size: int | None = None) -> JobSplit | None:
+    """Match ranks of one job and split their stays as :func:`study_job` does, and no more."""
+    found = _matched(ranks, world_size)
+    if found is None:
+        return None
+    ranks, matched, _, _ = found
+    matched, _, waits, _ = _program(ranks, matched)
+    return JobSplit(tuple(ranks), {rank.place: i for i, rank in enumerate(ranks)}, matched, waits)
+
+
+def _matched(
+    ranks: Sequence[RankSummary], world_size: int | None
+) -> tuple[list[RankSummary], Matched, World, JobSteps] | None:
+    """Match the operations of ranks of one job; None where fewer than two of them have any in common."""
+    if any(r.rank >= 0 for r in ranks):
+        ranks = [r for r in ranks if r.rank >= 0]
+    else:  # no file names any: the devices of one machine are told apart by number
+        ranks = [replace(r, rank=r.device) for r in ranks]
+    ranks = sorted(ranks, key=lambda r: r.rank)
+    if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
+        return None
+    world, ranks = find_world(ranks, world_size), in_one_count(ranks)
+    matched = match(ranks, world.size)
+    ranks, counted = common_steps(ranks, matched)
+    ranks, named = name_pairs(_extended(ranks))
+    if counted.compared or any(counted.moved) or named:
+        matched = match(ranks, world.size)
+    if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
+        ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
+        matched = match(ranks, world.size)
+    return (ranks, matched, world, counted) if matched.instances else None
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:

@@ -165,11 +165,17 @@ def keep_pace(
     return corrected
 
 
-def from_nothing(what_if: Sequence[WhatIf]) -> list[WhatIf]:
-    """Let what faster transfers bring a rank begin at nothing: it may be waiting meanwhile for ranks not loaded."""
+def from_nothing(what_if: Sequence[WhatIf], *, every: bool = False) -> list[WhatIf]:
+    """Let what faster transfers bring a rank begin at nothing: it may be waiting meanwhile for ranks not loaded.
+
+    ``every``: what any change brings, as the rank may only wait longer for others.
+    """
     return [
         replace(w, gain_ns_per_step=(0, w.gain_ns_per_step[1]), gain_pct_interval=(0.0, w.gain_pct_interval[1]))
-        if _OF_COMMUNICATION.search(w.expr) and w.gain_ns_per_step and w.gain_pct_interval and (w.gain_pct or 0) > 0
+        if (every or _OF_COMMUNICATION.search(w.expr))
+        and w.gain_ns_per_step
+        and w.gain_pct_interval
+        and (w.gain_pct or 0) > 0
         else w
         for w in what_if
     ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
@@ -90,6 +91,11 @@ class Source(Struct, frozen=True):
     rank: int | None = None
     device: int | None = None
     notes: tuple[Message, ...] = ()
+
+    def of_communication(self) -> Source:
+        """Return the same with as few files as tell of its communication operations."""
+        few = replace(self, summaries=(), statistics=(), infos=(), timeline=() if self.kernels else self.timeline)
+        return few if self.communication is None else replace(few, kernels=(), timeline=(), db=None, analysis_db=None)
 
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""

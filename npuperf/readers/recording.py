@@ -104,6 +104,11 @@ class Recording:
         narrowed._slots = tuple(mine)
         return narrowed
 
+    def of_other_ranks(self, ranks: Container[int]) -> Recording:
+        """Return what tells of the communication of ranks that are known to be others."""
+        others = [s.of_communication() for s in self.sources if s.rank is not None and s.rank not in ranks]
+        return Recording(self.path, others, (), keep=False, cache=self.cache)
+
     @property
     def timeline_bytes(self) -> int:
         """How many bytes the progress of reading adds up to."""

@@ -290,13 +290,14 @@ def _is_shown(whole: Partition, field: str, depth: int) -> bool:
 
 
 def apart_line(device: Device) -> Message | None:
-    """Say what one rank alone cannot tell, and what would, where that is a notable part of the time."""
+    """Say for whom a rank waits, or what one rank alone cannot tell, and what would, where that is notable."""
     whole = device.window
-    told = whole.comm_transfer_ns or whole.comm_wait_ns
-    if told or whole.comm_exposed_ns <= _NOTABLE * whole.span_ns:
+    waits = device.communication.waits if device.communication else None
+    if whole.comm_transfer_ns or whole.comm_wait_ns:
+        return waits
+    if whole.comm_exposed_ns <= _NOTABLE * whole.span_ns:
         return None
-    load = say("one rank alone cannot tell transfer from waiting: load all ranks")
-    return chain(device.communication.waits if device.communication else None, load)
+    return chain(waits, say("one rank alone cannot tell transfer from waiting: load all ranks"))
 
 
 def clock_line(clock: Clock) -> Message:
