@@ -147,7 +147,8 @@ class Balance:
         others = tuple(f for f in job.faults if f.kind not in kinds or f.steps)
         even = tuple(Fault("stage", stage=s, factor=mean / clean[s]) for s in stages)
         self.gain_ns = scenario.truth.step_ns - simulate(replace(job, faults=others + even)).step_ns
-        self.long = {job.stage_ranks(s) for s in stages if compute[s] > 1.03 * mean}
+        worth = self.gain_ns >= SMALL / 2 * scenario.truth.step_ns  # half: a gain is told with some slack
+        self.long = {job.stage_ranks(s) for s in stages if compute[s] > (1 if worth else 1.03) * mean}
 
     def unequal(self, root: Named) -> bool:
         """Whether a stage is longer than the mean whatever else is wrong: the last one has the logits."""

@@ -237,7 +237,7 @@ class Unseen(Scenario):
         return [e for e in self.expected() if self._counts(e)]
 
     def _counts(self, expected: Expected) -> bool:
-        if expected.fault.kind == "stall":
+        if expected.small or expected.fault.kind == "stall":
             return not expected.small
         return must_be_named(self, expected, self.balance)
 
@@ -251,30 +251,32 @@ class Unseen(Scenario):
         return sorted(found, key=lambda c: -c.gain_ns)
 
     def is_named(self, root: Root, cause: Cause) -> bool:
-        """Whether a root is this cause; of several ranks that are slow alike one may be named alone."""
+        """Whether a root is this cause. Of ranks that compute slowly some may be named alone, or all of them as one."""
         if cause.fault is None:
             unequal = self.balance is not None and self.balance.unequal(root)
             return unequal or any(names(root, e) for e in self.wrong if _by_stage(e))
-        if cause.fault.fault.kind == "compute" and root.kind in cause.fault.kinds and root.ranks:
-            return set(root.ranks) <= set(cause.fault.ranks)
+        if cause.fault.fault.kind == "compute" and root.kind in cause.fault.kinds:
+            hit = {rank for e in self.wrong if e.fault.kind == "compute" for rank in e.ranks}
+            return bool(set(root.ranks) & set(cause.fault.ranks)) and set(root.ranks) <= hit
         return bool(root.ranks) and names(root, cause.fault)
 
     def gain_ns(self, roots: Sequence[Root], cause: Cause) -> int:
-        """What repairing what roots name brings: of a fault, only on their ranks; of a rank of a stage, its own."""
+        """What repairing what roots name brings: of slow ranks, only those; of a rank of a stage, its own."""
         if cause.fault is None:
             own = (e.gain_ns for e in self.wrong if _by_stage(e) and any(r.kind == "rank" for r in roots))
             return next(own, cause.gain_ns)
-        fault, named = cause.fault.fault, {rank for root in roots for rank in root.ranks}
-        rest = tuple(r for r in fault.ranks if r not in named)
-        if fault.kind != "compute" or not rest:
+        if cause.fault.fault.kind != "compute":
             return cause.gain_ns
-        faults = tuple(replace(f, ranks=rest) if f == fault else f for f in self.job.faults)
-        return self.truth.step_ns - simulate(replace(self.job, faults=faults)).step_ns
+        named = {rank for root in roots for rank in root.ranks}
+        faults = (f if f.kind != "compute" else replace(f, ranks=tuple(r for r in f.ranks if r not in named))
+                  for f in self.job.faults)  # fmt: skip
+        left = tuple(f for f in faults if f.ranks or f.kind not in ("compute", "link", "group"))
+        return self.truth.step_ns - simulate(replace(self.job, faults=left)).step_ns
 
 
 def _by_stage(expected: Expected) -> bool:
     """Whether a fault makes stages unequal, all of one stage in all steps alike: work is moved."""
-    return "stage" in expected.kinds and not expected.fault.steps
+    return "stage" in expected.kinds and "compute" in expected.whys and not expected.fault.steps
 
 
 def _told(job: Job) -> str:
@@ -323,7 +325,7 @@ def score(unseen: Unseen, result: Result) -> Score:
         second = Cause(0) if _by_stage(unseen.wrong[1]) else Cause(unseen.wrong[1].gain_ns, unseen.wrong[1])
         found.second = any(unseen.is_named(root, second) for root in roots)
         found.missed += [] if found.second else [f"second: {_fault(second)} not among {_said(roots)}"]
-    if unseen.causes:
+    if unseen.wrong:
         equal = [c for c in unseen.causes if c.gain_ns >= EQUAL * unseen.causes[0].gain_ns]
         found.first = bool(roots) and any(unseen.is_named(roots[0], c) for c in equal)
         found.missed += [] if found.first else [f"first: {_fault(unseen.causes[0])}; said {_said(roots, result)}"]

@@ -243,8 +243,6 @@ def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
 
 _PARTS = ("to_block", "tail", "to_start")
 _CAUSES = ("compute", "host", "other")
-#: Differences below this part of all local time are none.
-_ALIKE = 0.001
 
 
 class Inside(Struct, frozen=True):
@@ -337,8 +335,8 @@ def faster_link(
 def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
     """Return the job with some ranks, each time those of one stage, that work like the median of their peers.
 
-    Where all of them run the same program every stretch is the lower median of those of the peers that count from the
-    same point; else compute, waiting for the host and the rest are scaled to what the peers spend in all.
+    Where all of them run the same program and were blocked at the same operations, every stretch is the lower median of
+    those of the peers that count from the same point; else each comes to its operations when the peers do.
     """
     parts = {name: getattr(job, name).length.copy() for name in _PARTS}
     bounds = {name: np.searchsorted(getattr(job, name).rank, np.arange(job.ranks + 1)).tolist() for name in _PARTS}
@@ -351,15 +349,9 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
         shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
                   for m in members}  # fmt: skip
         if len(shapes) > 1:  # not as many operations, or blocked by others
-            totals = track_totals(job)
-            middle = np.sort(totals[peers], axis=0)[(len(peers) - 1) // 2]
             for rank in changed.tolist():
-                factors = np.divide(middle, totals[rank], out=np.ones(3), where=totals[rank] > 0)
-                factors = np.where(np.abs(middle - totals[rank]) < _ALIKE * totals[rank].sum(), 1.0, factors)
-                for name in _PARTS:
-                    own = rows[name][rank]
-                    causes = zip(_CAUSES, factors, strict=True)
-                    parts[name][own] = sum(getattr(getattr(job, name), cause)[own] * f for cause, f in causes)
+                for name, length in _paced(job, rank, peers, rows).items():
+                    parts[name][rows[name][rank]] = length
             continue
         for name in ("to_block", "tail"):
             table = np.stack([getattr(job, name).length[rows[name][p]] for p in peers.tolist()])
@@ -382,6 +374,53 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
             pace = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
             parts["to_start"][own] = np.where(count > 0, middle, job.to_start.length[own] * pace)
     return JobChange(**parts)
+
+
+def _paced(job: JobProgram, rank: int, peers: I64, rows: Mapping[str, Sequence[slice]]) -> dict[str, F64]:
+    """Return the stretches of a rank that comes to its operations when the middle one of its peers does, by own time.
+
+    That passes while the track is not blocked; between operations it goes evenly.
+    """
+    order, own = _own_times(job, rank, rows)
+    others = [_own_times(job, peer, rows) for peer in peers.tolist()]
+    unknown = np.full(len(own) - 1, np.nan)  # where they take part in others, only the end counts
+    table = np.stack([t if np.array_equal(kinds, order) else np.append(unknown, t[-1]) for kinds, t in others])
+    count = np.isfinite(table).sum(axis=0)
+    middle = np.sort(table, axis=0)[np.maximum(count - 1, 0) // 2, np.arange(len(own))]  # NaN is sorted last
+    known = np.isfinite(own) & np.isfinite(middle)
+    by_time = np.flatnonzero(known)[np.argsort(own[known], kind="stable")]
+    mine, theirs = (np.append(0.0, times[by_time]) for times in (own, middle))
+    theirs = np.maximum.accumulate(theirs)
+    held, starts, tail = (rows[name][rank] for name in ("to_block", "to_start", "tail"))
+    reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
+    whole = np.append(reached, own[-1])
+    paced = np.diff(np.interp(whole, mine, theirs))
+    since = reached[np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0)]
+    length = job.to_start.length[starts]
+    posted = np.interp(since + length, mine, theirs) - np.interp(since, mine, theirs)
+    return {
+        "to_block": paced[:-1],
+        "tail": paced[-1:] if tail.stop > tail.start else paced[:0],
+        "to_start": np.where(job.after[starts] >= 0, length, posted),
+    }
+
+
+def _own_times(job: JobProgram, rank: int, rows: Mapping[str, Sequence[slice]]) -> tuple[I64, F64]:
+    """Return what a rank's operations are, and its own time (ns) when it came to each; the last is that of its end.
+
+    An operation is of a type, in the n-th group that the rank has taken part in; alike ones are in order. NaN: begun by
+    the end of another operation.
+    """
+    held, starts = rows["to_block"][rank], rows["to_start"][rank]
+    operations = slice(int(job.matched.first[rank]), int(job.matched.first[rank + 1]))
+    _, first, group = np.unique(job.matched.group[operations], return_index=True, return_inverse=True)
+    kind = job.matched.type[operations] * (len(first) + 1) + np.argsort(np.argsort(first))[group]
+    order = np.argsort(kind, kind="stable")
+    reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
+    at = np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0)
+    times = np.where(job.after[starts] >= 0, np.nan, reached[at] + job.to_start.length[starts])
+    end = reached[-1] + job.tail.length[rows["tail"][rank]].sum()
+    return kind[order], np.append(times[order], end)
 
 
 def _since(job: JobProgram, rank: int, own: slice, held: slice) -> I64:

@@ -55,6 +55,16 @@ def test_of_one_step_nobody_says_what_lasts(tmp_path: Path) -> None:
     assert titles(analyze(job, tmp_path)) == ["no rank stands out; one step cannot tell what lasts"]
 
 
+def test_a_slow_rank_of_interleaved_stages_works_like_its_peers_where_they_do(tmp_path: Path) -> None:
+    """It is slow in the forward only, and its peers are blocked at other operations."""
+    fault = Fault("compute", (5,), 2.3, operator="SwiGlu")
+    job = Job(pp=3, dp=4, schedule="interleaved", micro_batches=3, layers=1, jitter=0.002, seed=3, faults=(fault,))
+    (root,) = (root for root in job_of(analyze(job, tmp_path)).roots if root.kind == "rank")
+    assert (root.ranks, root.why) == ([5], "compute")
+    assert root.gain_ns_per_step is not None
+    assert sum(root.gain_ns_per_step) / 2 == pytest.approx(gain_ns(simulate(job), fault), rel=0.05)
+
+
 def renumber(folder: Path, rank: int) -> None:
     """Let every rank count its steps from another number on."""
     results = folder / "ASCEND_PROFILER_OUTPUT"
