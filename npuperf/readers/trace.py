@@ -386,6 +386,15 @@ class _Gatherer:
         self.slices.add(columns, None if keep.all() else keep)
         return int(np.count_nonzero(~timed))
 
+    def _told(self, base: int) -> Collectives:
+        if not self._groups:
+            return Collectives.empty()
+        told = {name: self.collectives.pop(name) for name in Collectives.__struct_fields__}
+        numbers = ("tid", "time", "external", "group", "sequence", "peer")
+        told |= {name: told[name].astype(np.int64) for name in numbers}
+        told |= {"time": told["time"] + base, "type": self.words["collective"].labels(told["type"])}
+        return Collectives(**(told | {"kernel": told["kernel"] == 1}))
+
     def trace(self, header: dict[str, Any]) -> Trace:
         """Put together what was gathered; afterwards it is gone from here."""
         base = base_ns(header)
@@ -407,13 +416,8 @@ class _Gatherer:
         columns |= {name: columns[name] + base for name in ("start", "end") if base}
         columns |= {name: self.words[name].labels(self.slices.pop(name)).narrowed() for name in SLICE_TEXTS}
         clock = tuple((time + base, pid, mhz) for time, pid, mhz in self._clock)
-        told = {name: self.collectives.pop(name) for name in Collectives.__struct_fields__}
-        numbers = ("tid", "time", "external", "group", "sequence", "peer")
-        told |= {name: told[name].astype(np.int64) for name in numbers}
-        told |= {"time": told["time"] + base, "type": self.words["collective"].labels(told["type"])}
-        told["kernel"] = told["kernel"] == 1
         trace = Trace(
-            Slices(columns), flows, header=header, clock=clock, collectives=Collectives(**told),
+            Slices(columns), flows, header=header, clock=clock, collectives=self._told(base),
             groups=tuple(self._groups),
         )  # fmt: skip
         for event in self._meta.values():
