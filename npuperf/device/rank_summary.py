@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from npuperf.base.messages import Message, say, share
 from npuperf.device.operators import BesideCommunication, beside_communication
 from npuperf.device.partition import Gaps
+from npuperf.device.roles import RoleTimes, role_times
 from npuperf.device.study import Study
 from npuperf.model.communication import REFERENCE, TOGETHER, Bandwidth, Communication, LinkUse, Operations, ProcessGroup
 from npuperf.model.device import DeviceProfile, VendorStep
@@ -128,6 +129,7 @@ class RankSummary(Struct, frozen=True):
     recorded_rank: int | None = None
     operators: tuple[OperatorTime, ...] = ()
     experts: ExpertTimes | None = None
+    roles: tuple[RoleTimes, ...] = ()
     beside: BesideCommunication = BesideCommunication()
     where: str | None = None
     kineto: bool = False
@@ -217,6 +219,7 @@ def summarise(
         vendor_bubble_ns=_bubble([v for v in profile.vendor_steps if not numbers or v.step in (None, *numbers)]),
         operators=_operators(study, tasks),
         experts=expert_times(tasks, types),
+        roles=role_times(profile.host.events, study.launches.skew, study.timeline.active, *span),
         beside=beside_communication(tasks, types, thresholds),
         where=longest.where if longest else None,
         kineto=profile.kineto,
@@ -319,6 +322,7 @@ def of_steps(summary: RankSummary, first: int, last: int) -> RankSummary:
         vendor_bubble_ns=None if summary.vendor_bubble_ns is None else round(summary.vendor_bubble_ns * share),
         operators=tuple(replace(o, total_ns=round(o.total_ns * share)) for o in summary.operators),
         experts=summary.experts and summary.experts.between(begin, end),
+        roles=tuple(role.between(begin, end) for role in summary.roles),
         **_track_within(summary, inside, row, (begin, end), (spent, within)),
     )
     return _spread(found, *(part.length for part in (found.to_block, found.to_start, found.tail))) if bare else found

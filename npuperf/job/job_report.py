@@ -15,6 +15,7 @@ from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, ser
 from npuperf.base.messages import share as part
 from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
+from npuperf.job.job_roles import judge_roles
 from npuperf.job.job_study import JobStudy
 from npuperf.job.match import by_kind, kind_name, split_exposed
 from npuperf.job.root_causes import RootCause
@@ -220,6 +221,7 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
         collectives=_collectives(study),
         pipeline=_pipeline(study, stages),
         experts=judge_experts(study.ranks, thresholds),
+        roles=judge_roles(study.ranks),
         replay=ClusterReplay(
             usable=study.usable,
             error=study.error,

@@ -201,6 +201,32 @@ class Experts(Model, frozen=True, kw_only=True):
     lost_ns: int
 
 
+class JobRole(Model, frozen=True, kw_only=True):
+    """A role in reinforcement learning (rollout, update, …): ranges on the hosts whose ``names`` tell it.
+
+    ``turns``: how often each rank takes it, null where ranks differ. A turn is as long as that of its longest rank,
+    and ``time_ns`` all turns together, of which ``share`` is its part of the ranks' window. The ranks' time in it is
+    ``busy_share`` work and communication of the device, ``idle_share`` none while the rank is in it, ``early_share``
+    having ended before the longest. ``longest_rank`` is the longest in ``longest_in`` turns; ``longest_ns`` and
+    ``median_ns``: of ranks, all turns; ``tail_ns``: by what the turns are longer than those of the median rank.
+    """
+
+    role: str
+    names: list[str]
+    ranks: list[int]
+    turns: int | None
+    time_ns: int
+    share: float
+    busy_share: float
+    idle_share: float
+    early_share: float
+    longest_rank: int
+    longest_in: int
+    longest_ns: int
+    median_ns: int
+    tail_ns: int
+
+
 class Cluster(Model, frozen=True, kw_only=True):
     """The job: its step, its ranks, who waits for whom, and why.
 
@@ -218,6 +244,7 @@ class Cluster(Model, frozen=True, kw_only=True):
     collectives: list[Collective] = []
     pipeline: Pipeline | None = None
     experts: list[Experts] = []
+    roles: list[JobRole] = []
     replay: ClusterReplay | None = None
     world_size: int | None = None
     world_size_least: int = 0

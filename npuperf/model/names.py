@@ -187,6 +187,34 @@ def is_step(name: str) -> bool:
     return name.startswith("ProfilerStep#")
 
 
+# -- Roles of ranks in reinforcement learning, by the names of ranges on their hosts.
+
+Role = Literal["rollout", "weights", "log_prob", "values", "reward", "update"]
+
+#: What programs call a turn of each role: functions of workers that verl marks (DistProfiler.annotate in
+#: verl/workers, by their name or their ``role``), its marked_timer of the transfer of weights, and the stages of
+#: MindSpeed-RL's workers and profiler.
+_ROLES: Final[dict[Role, str]] = {
+    "rollout": r"(?:actor_|async_)?generate_sequences|actor_generate|rollout_generate|(?:vllm|sglang)_generate",
+    "weights": r"update_weights|sync_rollout_weights|sync_weights|rollout_mode|resharding_to_(?:infer|train)",
+    "log_prob": r"(?:actor_|ref_|reference_)?compute_log_prob|compute_ref_log_prob|old_log_prob|ref_log_prob"
+                r"|actor_log_prob",
+    "values": r"(?:critic_)?compute_values",
+    "reward": r"(?:rm_|reward_)?compute_rm_score|reward_model_compute_rm_score|compute_reward",
+    "update": r"update_(?:actor|critic|policy)|(?:actor|critic)_update",
+}  # fmt: skip
+#: A name stands alone, behind a class, or as a frame of Python: "workers.py(12): update_actor".
+_NAMED_SO: Final = re.compile(
+    r"(?:.*\.py\(\d+\): |(?:\w+\.)*)(?:" + "|".join(f"(?P<{role}>{names})" for role, names in _ROLES.items()) + ")"
+)
+
+
+def role_of(name: str) -> Role | None:
+    """Return the role of which a range of the host's tells, if it does."""
+    found = _NAMED_SO.fullmatch(name)
+    return next((role for role in _ROLES if found[role]), None) if found else None
+
+
 # -- Kernels that communicate: those of collective libraries, and of frameworks that write to each other's memory.
 #
 # Only the kernel's own name counts, not the types in its arguments; inductor names its own kernels after the operators

@@ -422,6 +422,7 @@ def _not_seen(what: Message) -> Callable[[Result], Message]:
 
 _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     **{table.name: _no_job for table in CLUSTER_TABLES},
+    "roles": lambda result: _no_job(result) or say("as no range on the hosts has the name of a role (docs/cluster.md)"),
     **{table.name: _no_comparison for table in COMPARISON_TABLES},
     "gates": lambda _: say("as no gate was given (--fail-on, --gates, --expect-cores)"),
     "steps": _no_step,

@@ -64,6 +64,8 @@ def job_parts(cluster: Cluster, view: View, room: Room) -> Iterator[RenderableTy
         yield _roots(cluster, view, room)
     if cluster.pipeline:
         yield section(job_text.pipeline_title(cluster.pipeline), *map(line, job_text.pipeline_lines(cluster)))
+    if cluster.roles:
+        yield section(job_text.roles_title(cluster), *map(line, job_text.role_lines(cluster)))
     if cluster.ranks:
         yield _ranks(cluster, view, room)
     slow = job_text.slow_links(cluster)

@@ -202,6 +202,22 @@ CLUSTER_TABLES: Final = (
         Column("drift_ppm", say("drift, ppm"), "plain"),
         Column("operations", say("operations"), "count"),
     ), topic="job"),
+    Table("roles", say("roles of ranks in reinforcement learning, by the names of ranges"), each("cluster.roles"), (
+        Column("role", say("role"), weight=0),
+        _RANKS,
+        Column("turns", say("turns"), "count", weight=2),
+        Column("time_ns", say("time"), "ms", weight=0),
+        Column("share", say("% of the window"), "share", weight=0, whole=1.0),
+        Column("busy_share", say("busy, %"), "share", weight=2, whole=1.0),
+        Column("idle_share", say("idle in it, %"), "share", weight=0, whole=1.0),
+        Column("early_share", say("done early, %"), "share", weight=0, whole=1.0),
+        Column("longest_rank", say("longest rank"), "id"),
+        Column("longest_in", say("longest in turns"), "count", weight=2),
+        Column("longest_ns", say("longest"), "ms", weight=2),
+        Column("median_ns", say("median"), "ms", weight=2),
+        Column("tail_ns", say("longest above median"), "ms"),
+        Column("names", say("ranges"), weight=2, get=lambda role: ", ".join(role.names)),
+    ), topic="job"),
     Table("experts", say("uneven experts"), each("cluster.experts"), (
         _GROUP, _RANKS,
         Column("layer", say("layer"), "id", weight=0),
@@ -219,6 +235,8 @@ _CLOCKS: Final = 0.001
 #: Arrivals closer than so many residuals cannot be put in order.
 _RESIDUALS: Final = 3
 _STAGES: Final = 4
+#: A tail is worth words from this share of a role's time on: that of the step from which a cause is named.
+_EARLY: Final = 0.01
 #: Causes that are somewhere, so that they can be repaired there.
 REPAIRABLE: Final = ("rank", "stage", "link", "group")
 
@@ -326,6 +344,35 @@ def pipeline_lines(cluster: Cluster) -> Iterator[Message]:
         yield say("even stages would save {saved} per step", saved=ns(*found.gain_ns_per_step))
     if any(s.bubble_ns for s in cluster.stages) and {s.vendor_bubble_ns for s in cluster.stages} == {0}:
         yield say("the exporter's own Bubble is 0: it counts only operations named hcom_receive")
+
+
+def roles_title(cluster: Cluster) -> Message:
+    """Say that what follows rests on names."""
+    return say("roles of reinforcement learning, inferred from the names of ranges ({ranges})",
+               ranges=series(list(dict.fromkeys(role.names[0] for role in cluster.roles))))  # fmt: skip
+
+
+def role_lines(cluster: Cluster) -> Iterator[Message]:
+    """Say of each role how long it takes, how much of that its devices idle, and who is longest; last, what is none."""
+    steps = max(cluster.steps, 1)
+    for role in cluster.roles:
+        said = say_n("{role}: {time} per step ({share}) on {n} rank, idle in {idle} of it",
+                     "{role}: {time} per step ({share}) on {n} ranks, idle in {idle} of it",
+                     len(role.ranks), role=role.role, time=ns(role.time_ns / steps), share=share(role.share),
+                     idle=share(role.idle_share))  # fmt: skip
+        if role.early_share < _EARLY:
+            yield said
+            continue
+        tail = say("on average a rank takes {part} of the longest one's time, and turns take {tail} per step more than "
+                   "the median rank's", part=share(1 - role.early_share), tail=ns(role.tail_ns / steps))  # fmt: skip
+        who = say("now one rank is the longest, now another")
+        if role.turns is not None and role.longest_in > role.turns / 2:
+            who = say("rank {rank} is the longest in {n} of {all} turns", rank=role.longest_rank,
+                      n=Quantity(role.longest_in, "count"), all=Quantity(role.turns, "count"))  # fmt: skip
+        yield chain(said, tail, who)
+    within = sum((role.busy_share + role.idle_share) * role.share * len(role.ranks) for role in cluster.roles)
+    yield say("in none of these roles: {share} of the ranks' time",
+              share=share(max(1 - within / len(cluster.ranks), 0.0)))  # fmt: skip
 
 
 def slow_links(cluster: Cluster) -> list[Link]:

@@ -1,0 +1,53 @@
+"""Reinforcement learning: the roles of a job's ranks, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuperf.device.rank_summary import RankSummary
+from npuperf.device.roles import RoleTimes
+from npuperf.model.job_result import JobRole
+
+
+def judge_roles(ranks: Sequence[RankSummary]) -> list[JobRole]:
+    """Return the roles that two ranks or more take, the longest first.
+
+    Turns are compared one by one where all ranks take as many; no clock is needed for that, as a role is called on all
+    its ranks at once. Else the ranks' totals are compared, as if they were one turn.
+    """
+    window = float(np.median([r.end - r.begin for r in ranks])) if ranks else 0.0
+    found = []
+    for role in dict.fromkeys(times.role for r in ranks for times in r.roles):
+        own = [(r.rank, times) for r in ranks for times in r.roles if times.role == role and len(times.length)]
+        if len(own) >= 2 and window > 0:
+            found.append(_judged(own, window))
+    return sorted((role for role in found if role.time_ns), key=lambda role: -role.time_ns)
+
+
+def _judged(own: Sequence[tuple[int, RoleTimes]], window: float) -> JobRole:
+    turns = {len(times.length) for _, times in own}
+    lengths = [times.length if len(turns) == 1 else times.length.sum(keepdims=True) for _, times in own]
+    length = np.stack(lengths)  # [rank, turn]
+    longest, total = length.max(axis=0), length.sum(axis=1)
+    time, every = int(longest.sum()), max(int(longest.sum()) * len(own), 1)
+    active = sum(int(times.active.sum()) for _, times in own)
+    most = int(total.argmax())
+    median = np.sort(length, axis=0)[(len(own) - 1) // 2]  # of an even number the lower one, which is a rank's
+    return JobRole(
+        role=own[0][1].role,
+        names=sorted({name for _, times in own for name in times.names}),
+        ranks=[rank for rank, _ in own],
+        turns=turns.pop() if len(turns) == 1 else None,
+        time_ns=time,
+        share=time / window,
+        busy_share=active / every,
+        idle_share=(int(total.sum()) - active) / every,
+        early_share=1 - int(total.sum()) / every,
+        longest_rank=own[most][0],
+        longest_in=int(np.count_nonzero(length[most] == longest)),
+        longest_ns=int(total[most]),
+        median_ns=int(np.sort(total)[(len(own) - 1) // 2]),
+        tail_ns=int((longest - median).sum()),
+    )
