@@ -20,7 +20,7 @@ from npuperf.device.rank_summary import (
     link_rates,
 )
 from npuperf.device.view import DeviceView
-from npuperf.model.job_result import Cluster, ClusterRank, Link
+from npuperf.model.job_result import Cluster, ClusterRank, Link, Root
 from npuperf.model.labels import I64
 from npuperf.model.result import Device, Finding
 from npuperf.model.thresholds import Thresholds
@@ -39,16 +39,19 @@ _REFUTED_BY: Final = {
 }
 
 
+_CHANCE: Final = say("another recording has another rank late in some steps, or none: then it was chance")
+
+
 def _mendable_roots(job: JobView) -> list[Detected]:
     """Return each root cause that somebody can mend."""
     step = max(job.cluster.step_ns, 1)
     return [
         Detected(
-            title=root.title,
+            title=chain(root.title, _behind(root)),
             evidence={"kind": root.kind, "ranks": root.ranks, "waited_ns": root.wait_ns, **root.evidence},
             gain=gain,
             percent=(100 * gain[0] / step, 100 * gain[1] / step),
-            refute=_REFUTED_BY[root.kind],
+            refute=_CHANCE if root.steps else _REFUTED_BY[root.kind],
             next=root.next,
             rank=root.ranks[0] if root.kind == "rank" and len(root.ranks) == 1 else None,
             device=job.device(root.ranks[0]),
@@ -56,6 +59,15 @@ def _mendable_roots(job: JobView) -> list[Detected]:
         for root in job.cluster.roots
         if root.kind in _REFUTED_BY and (gain := root.gain_ns_per_step)
     ]
+
+
+def _behind(root: Root) -> Message | None:
+    """Say what it saves behind others, where it saves little by itself."""
+    if root.gain_behind_ns_per_step is None:
+        return None
+    return say(
+        "hidden behind others: {saved} per step once these are repaired", saved=ns(*root.gain_behind_ns_per_step)
+    )
 
 
 slow_rank = Rule(

@@ -318,6 +318,11 @@ def _paced(root: Root, gain: Quantity) -> Message:
                        n=len(root.ranks), gain=gain)  # fmt: skip
         return say("ranks {ranks} set the pace, the others wait: without their delay the step is {gain} shorter",
                    ranks=series(root.ranks), gain=gain)  # fmt: skip
+    if root.kind == "rank" and root.steps:
+        return say_n("rank {rank} is late in {n} step, the others wait: without that the step is on average {gain} "
+                     "shorter",
+                     "rank {rank} is late in {n} steps, the others wait: without that the step is on average {gain} "
+                     "shorter", len(root.steps), rank=root.ranks[0], gain=gain)  # fmt: skip
     if root.kind == "rank":
         return say("rank {rank} sets the pace, the others wait: without its delay the step is {gain} shorter",
                    rank=root.ranks[0], gain=gain)  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +20,10 @@ from npuperf.job.clocks import Clocks
 from npuperf.job.match import JobWaits, Matched
 from npuperf.model.groups import distinct
 from npuperf.model.labels import F64, I64, Mask
+
+#: What keeps a rank: compute, waiting for the host, the rest of its own time, and what lies before its first step.
+COMPUTE, HOST, OTHER, BEGIN = range(4)
+CAUSES: Final = 4
 
 
 class Stretches(Struct, frozen=True):
@@ -56,7 +61,8 @@ class JobProgram(Struct, frozen=True):
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
     ``transfer``: per operation, all that is no waiting for a rank that was loaded. ``begin`` and ``end``: per rank, on
-    the common clock, from the first begin on. ``places``: where each global rank stands in the list of ranks.
+    the common clock, from the first begin on; begins can be compared of ranks that have the same ``begun_with``: the
+    same first step, and clocks that are tied together. ``places``: where each global rank stands in the list of ranks.
     """
 
     matched: Matched
@@ -71,6 +77,7 @@ class JobProgram(Struct, frozen=True):
     transfer: F64
     begin: F64
     end: F64
+    begun_with: I64
     levels: tuple[_Level, ...]
     looped: Mask
     places: dict[int, int]
@@ -87,15 +94,21 @@ class JobProgram(Struct, frozen=True):
 
 
 class JobRun(Struct, frozen=True):
-    """What the job did with some changes, a column each (ns): its length, and what every operation waited."""
+    """What the job did with some changes, a column each (ns).
+
+    ``length``: its own; ``wait``, ``arrival``: of every operation; ``release``: when each block ended, then the begins
+    of the ranks in reverse; ``finish``: of each rank.
+    """
 
     length: F64
     wait: F64
     arrival: F64
+    release: F64
+    finish: F64
 
 
 class JobChange(Struct, frozen=True):
-    """Factors of local time (per stretch of ``to_start``, ``to_block`` and ``tail``) and of transfers.
+    """Lengths of local time (per stretch of ``to_start``, ``to_block`` and ``tail``) and of transfers; begins of ranks.
 
     None leaves things as they are.
     """
@@ -104,6 +117,7 @@ class JobChange(Struct, frozen=True):
     to_block: F64 | None = None
     tail: F64 | None = None
     transfer: F64 | None = None
+    begin: F64 | None = None
 
 
 def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clocks: Clocks) -> JobProgram:
@@ -119,6 +133,8 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
     every = np.arange(len(ranks))
     begin = clocks.corrected(every, np.array([r.begin for r in ranks], np.int64))
     end = clocks.corrected(every, np.array([r.end for r in ranks], np.int64))
+    first = [int(r.step_number[0]) if len(r.step_number) else -1 for r in ranks]
+    _, begun_with = np.unique(np.stack([clocks.part, np.array(first, np.int64)]), axis=1, return_inverse=True)
     origin = begin.min()  # an epoch has more digits than a float
     levels, looped = _levels(matched, base, after, until, previous)
     return JobProgram(
@@ -134,6 +150,7 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
         transfer=waits.kept.astype(np.float64),
         begin=(begin - origin).astype(np.float64),
         end=(end - origin).astype(np.float64),
+        begun_with=begun_with.ravel(),
         levels=levels,
         looped=looped,
         places={r.rank: i for i, r in enumerate(ranks)},
@@ -221,7 +238,8 @@ def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
     arrival = np.zeros_like(end)
     # Blocks first, then the windows' begins in reverse: index -1 - rank finds rank's.
     release = np.zeros((len(job.until) + job.ranks, columns))
-    release[len(job.until) :] = job.begin[::-1, None]
+    begin = np.stack([job.begin if c.begin is None else c.begin for c in changes], axis=1)
+    release[len(job.until) :] = begin[::-1]
     for level in job.levels:
         operation = level.operation
         after = job.after[operation]
@@ -236,7 +254,52 @@ def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
             reached = release[job.previous[blocks]] + to_block[blocks]
             release[blocks] = np.maximum(reached, end[job.until[blocks]])
     finish = release[job.last_block] + tail
-    return JobRun(finish.max(axis=0), wait, arrival)
+    return JobRun(finish.max(axis=0), wait, arrival, release, finish)
+
+
+def on_longest_path(job: JobProgram, change: JobChange) -> F64:
+    """Return how much of each rank's own time (ns) lies on the longest path through the job as changed.
+
+    Repairing a rank saves no more than that, and what lies there adds up to no more than the job's length.
+    """
+    done, own = run(job, [change]), np.zeros(job.ranks)
+    if job.looped.any():  # then there is none
+        return np.full(job.ranks, np.inf)
+    lengths = {name: getattr(job, name).length if getattr(change, name) is None else getattr(change, name)
+               for name in _PARTS}  # fmt: skip
+    release, previous, until = done.release[:, 0], job.previous.tolist(), job.until.tolist()
+    held = (release[job.previous] + lengths["to_block"] < release[: len(until)]).tolist()  # until its operation ended
+    last = _came_last(job.matched, done.arrival[:, 0]).tolist()
+    after, base, of = job.after.tolist(), job.base.tolist(), job.matched.rank.tolist()
+    rank = int(np.argmax(done.finish[:, 0]))
+    own[rank] += lengths["tail"][rank]
+    block = int(job.last_block[rank])
+    while block >= 0:
+        if not held[block]:
+            own[rank] += lengths["to_block"][block]
+            block = previous[block]
+            continue
+        operation = last[until[block]]
+        while True:
+            rank = of[operation]
+            own[rank] += lengths["to_start"][operation]
+            if after[operation] < 0:
+                break
+            operation = last[after[operation]]
+        block = base[operation]
+    own[rank] += (job.begin if change.begin is None else change.begin)[rank]
+    return own
+
+
+def _came_last(matched: Matched, arrival: F64) -> I64:
+    """Return for each operation, of all ranks' the one that came last; unmatched ones came alone."""
+    last = np.arange(len(arrival))
+    members = matched.members
+    instance = matched.instance[members]
+    latest = members[np.lexsort((arrival[members], instance))]
+    ends = np.append(matched.starts[1:], len(members)) - 1
+    last[members] = latest[ends][instance]
+    return last
 
 
 # -- The job with something repaired: ranks that work like their peers, stages of equal length, links like others.
@@ -335,15 +398,19 @@ def faster_link(
 def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
     """Return the job with some ranks, each time those of one stage, that work like the median of their peers.
 
-    Where all of them run the same program and were blocked at the same operations, every stretch is the lower median of
-    those of the peers that count from the same point; else each comes to its operations when the peers do.
+    They begin no later than that. Where all of them run the same program and were blocked at the same operations, every
+    stretch is the lower median of those of the peers that count from the same point; else each comes to its operations
+    when the peers do.
     """
-    parts = {name: getattr(job, name).length.copy() for name in _PARTS}
+    parts, begin = {name: getattr(job, name).length.copy() for name in _PARTS}, job.begin.copy()
     bounds = {name: np.searchsorted(getattr(job, name).rank, np.arange(job.ranks + 1)).tolist() for name in _PARTS}
     rows = {name: [slice(a, b) for a, b in pairwise(found)] for name, found in bounds.items()}
     for changed, peers in tasks:
         if not len(peers):
             continue
+        for rank in changed.tolist():
+            others = np.sort(job.begin[peers[job.begun_with[peers] == job.begun_with[rank]]])
+            begin[rank] = min(begin[rank], others[(len(others) - 1) // 2]) if len(others) else begin[rank]
         members = {*changed.tolist(), *peers.tolist()}
         first = job.matched.first
         shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
@@ -373,7 +440,7 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
             at = np.where(job.base[own] >= 0, job.base[own] - held.start + 1, 0)
             pace = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
             parts["to_start"][own] = np.where(count > 0, middle, job.to_start.length[own] * pace)
-    return JobChange(**parts)
+    return JobChange(**parts, begin=begin)
 
 
 def _paced(job: JobProgram, rank: int, peers: I64, rows: Mapping[str, Sequence[slice]]) -> dict[str, F64]:

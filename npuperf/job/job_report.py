@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from npuperf.base.errors import UsageError
-from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
+from npuperf.base.messages import Message, Quantity, Series, ns, number, say, say_n, series
 from npuperf.base.messages import share as part
 from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
@@ -39,6 +39,8 @@ from npuperf.model.thresholds import Thresholds
 
 # -- A root cause in words: what it is, what it costs, where to look, and what to do next.
 
+#: What tells why somebody begins late.
+_EARLIER: Final = say("record from a step earlier on: why a rank begins late lies before its first step")
 #: Operators that are named.
 _OPERATORS: Final = 3
 #: Ranks that are named.
@@ -53,7 +55,8 @@ def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple
     title, next_ = _in_words(study, cause)
     ranks = [study.ranks[p] for p in cause.places]
     group = study.matched.groups[cause.group] if cause.group is not None else None
-    excess = {"excess": cause.excess, **{f"{why}_excess": value for why, value in cause.parts.items()}}
+    parts = cause.parts.items() if cause.kind == "rank" else ()
+    excess = {"excess": cause.excess, **{f"{why}_excess": value for why, value in parts}}
     return Root(
         kind=cause.kind,
         ranks=[r.rank for r in ranks],
@@ -61,6 +64,8 @@ def root(study: JobStudy, cause: RootCause, wait: int, share: float, gain: tuple
         wait_ns=wait,
         share=share,
         gain_ns_per_step=gain,
+        gain_behind_ns_per_step=per_step(cause.behind, study) if cause.behind else None,
+        steps=list(cause.steps),
         where=next((o.where for r in ranks for o in r.operators if o.where and _label(o) in operators), None)
         or next((r.where for r in ranks if r.where), None),
         stage=cause.stage,
@@ -105,7 +110,7 @@ def _times(ranks: list[RankSummary]) -> dict[str, list[float]]:
 
 def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | None]:
     """Say what a cause is, and what to do next."""
-    more, ranks = ns(round(cause.excess / study.step_count)), _listed(study, cause)
+    more, ranks = ns(round(cause.excess / (len(cause.steps) or study.step_count))), _listed(study, cause)
     if cause.kind == "rank":
         return _rank_in_words(study, cause, more)
     if cause.kind == "stage":
@@ -131,7 +136,15 @@ def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
             return say("stages are not quite equal, but making them so saves little"), None
         if study.step_count < 2:
             return say("no rank stands out; one step cannot tell what lasts"), None
+        if cause.places:
+            rank = study.ranks[cause.places[0]].rank
+            title = say("delays that save too little to be named: the largest that lasts is rank {rank}'s, which takes "
+                        "{more} longer per step than its peers", rank=rank, more=more)  # fmt: skip
+            return title, say("compare it with its peers: npuperf analyze PATH --rank {rank}", rank=rank)
         return say("now one rank is late, now another: no lasting cause"), None
+    if cause.begins_late:
+        title = say("ranks begin the first step at different times; what they did before is not recorded")
+        return title, _EARLIER
     if cause.places:
         title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
                       "ranks {ranks} wait for the others in every step: most ranks take longer than these",
@@ -158,9 +171,41 @@ def _schedule_in_words(study: JobStudy) -> tuple[Message, Message | None]:
                micro=micro, stages=stages), next_  # fmt: skip
 
 
+def _passing_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tuple[Message, Message | None]:
+    """Say of a rank that is late in some steps only in which, and where to look."""
+    place = cause.places[0]
+    summary, own = study.ranks[place], [step - study.counted.moved[place] for step in cause.steps]  # as it counts them
+    rank, n, every, steps = summary.rank, number(len(own)), study.step_count, series(_few(own))
+    if cause.why == "compute":
+        title = say("rank {rank} computes {more} longer than its peers in {n} of {all} steps ({steps}), and they wait "
+                    "for it", rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    elif cause.why == "host":
+        title = say("rank {rank} waits {more} longer for its host than its peers in {n} of {all} steps ({steps}), and "
+                    "they wait for it", rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    elif summary.host_ns is None:
+        title = say("rank {rank} takes {more} longer than its peers in {n} of {all} steps ({steps}), and they wait for "
+                    "it; its compute is not longer, and launches that would tell more are not recorded",
+                    rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    else:
+        title = say("rank {rank} takes {more} longer than its peers in {n} of {all} steps ({steps}), and they wait for "
+                    "it: mostly neither in compute nor waiting for its host",
+                    rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    return title, say("look at what it does there: npuperf analyze PATH --rank {rank} --step {step}",
+                      rank=rank, step=own[0])  # fmt: skip
+
+
 def _rank_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tuple[Message, Message | None]:
     summary = study.ranks[cause.places[0]]
     rank = summary.rank
+    if cause.begins_late:
+        title = say_n("rank {ranks} begins the first step {more} later than its peers, and they wait for it; what it "
+                      "did before is not recorded",
+                      "ranks {ranks} begin the first step about {more} later than their peers, and they wait for them; "
+                      "what they did before is not recorded", len(cause.places), ranks=_listed(study, cause),
+                      more=ns(round(cause.excess)))  # fmt: skip
+        return title, _EARLIER
+    if cause.steps:
+        return _passing_in_words(study, cause, more)
     if len(cause.places) > 1:
         ranks = _listed(study, cause)
         what = {
@@ -404,7 +449,7 @@ def _roots(study: JobStudy) -> list[Root]:
     found = [
         root(study, cause, wait, wait / total if total else 0.0, per_step(cause.gain, study) if cause.gain else None)
         for cause, wait in zip(study.causes, waits, strict=True)
-        if wait or (cause.kind in ("group", "link") and cause.gain is not None)
+        if wait or cause.behind or (cause.kind in ("group", "link") and cause.gain is not None)
     ]
     if absent:  # nobody can mend it here, but it is more than a guess
         title, next_ = absent_in_words(study)

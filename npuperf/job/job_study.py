@@ -148,7 +148,7 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         schedule=find_schedule(ranks, matched, stages) if stages.real else None,
         links=tuple(judged.links),
         paces=judged.paces,
-        causes=tuple(find_causes(job, blamed, stages, split, slow_links(judged), bounds)),
+        causes=tuple(find_causes(ranks, job, blamed, stages, split, slow_links(judged), bounds)),
         costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,

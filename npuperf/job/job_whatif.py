@@ -138,7 +138,8 @@ def predict(study: JobStudy, expression: str) -> Answer:
 
 def _joined(job: JobProgram, change: JobChange, other: JobChange) -> JobChange:
     """Put a rank's own change on top of others: its stretches replace theirs."""
-    parts = {}
+    begins = [begin for begin in (change.begin, other.begin) if begin is not None]
+    parts = {"begin": np.minimum.reduce(begins)} if begins else {}
     for name in ("to_start", "to_block", "tail"):
         before, own, now = getattr(change, name), getattr(job, name).length, getattr(other, name)
         parts[name] = now if before is None else np.where(now != own, now, before)

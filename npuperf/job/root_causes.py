@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import (
+    BEGIN,
     JobChange,
     JobProgram,
     calmed,
     faster_link,
     level_all,
     level_ranks,
+    on_longest_path,
     run,
     track_totals,
 )
+from npuperf.job.lateness import Lateness, always_waiting, delayed_stages, find_late, slow_alike
 from npuperf.job.links import SlowLink
 from npuperf.job.match import JobGroup
 from npuperf.job.pipeline import PipelineStages, StageSplit
@@ -26,130 +31,37 @@ from npuperf.job.roots import WaitBlame
 from npuperf.model.communication import VARIABLE
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import RootKind, Why
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64
 
-# -- Several ranks that are slow alike: each alone is none's delay, because the others are as late as it is.
-#
-# Whoever repairs one of them gains nothing, so they are sought by what they spend beyond the usual rank of their
-# stage, and repaired together.
-
-#: Ranks are slow alike that spend at least this part of what the slowest one spends beyond the usual.
-_ALIKE: Final = 0.5
-#: A rank is late lastingly if the mean over the steps is so many times its standard error.
-_SURE: Final = 3
-
-
-#: Ranks (places) that spend about the same beyond the usual for one cause, and the mean of what they spend beyond it by
-#: cause (compute, host, other), ns over all steps.
-SlowRanks = tuple[tuple[int, ...], F64]
-
-
-def slow_alike(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
-    """Return ranks that are slow alike by at least ``least`` ns, and lastingly; only where there are several."""
-    excess = _together_beyond(track_totals(job), stage)
-    main = np.argmax(excess, axis=1)
-    lasts = lasting(job, stage)
-    found = []
-    for cause in range(3):
-        own = np.where((main == cause) & lasts, excess[:, cause], 0.0)
-        chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
-        if len(chosen) > 1:
-            found.append((tuple(chosen.tolist()), np.maximum(excess[chosen].mean(axis=0), 0.0)))
-    return found
-
-
-def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
-    """Return stages all ranks of which wait longer for their hosts, or for other things, than other stages do.
-
-    Their compute differs by design, and moving work makes it equal; their delays do not.
-    """
-    totals, numbers = track_totals(job), distinct(stage)
-    own = [np.flatnonzero(stage == number) for number in numbers]
-    if len(numbers) < 2:
-        return []
-    usual = np.stack([totals[members].min(axis=0) for members in own])
-    beyond = np.maximum(_together_beyond(usual, np.zeros(len(own), np.int64)), 0.0) * (0, 1, 1)
-    return [
-        (tuple(members.tolist()), more)
-        for members, more in zip(own, beyond, strict=True)
-        if len(members) > 1 and more.max() >= least
-    ]
-
-
-def _together_beyond(totals: F64, stage: I64) -> F64:
-    """Return what each rank has beyond the lower median of its stage; ranks come first."""
-    excess = np.zeros_like(totals)
-    for number in distinct(stage).tolist():
-        own = np.flatnonzero(stage == number)
-        excess[own] = totals[own] - np.sort(totals[own], axis=0)[(len(own) - 1) // 2]
-    return excess
-
-
-def lasting(job: JobProgram, stage: I64) -> Mask:
-    """Tell of each rank whether it is late in all steps alike: it takes longer, or waits less, than its stage usually.
-
-    What is late at the end of a step others wait for in the next one; what never waits has all its time at the end.
-    Of one step nobody can tell.
-    """
-    wait = _waits(job)
-    if wait.shape[1] < 2:
-        return np.ones(job.ranks, np.bool_)
-    # What each rank's own track took in each step until it was blocked.
-    numbers = distinct(job.matched.step)
-    place = job.to_block.rank * len(numbers) + np.searchsorted(numbers, job.matched.step[job.until])
-    spent = np.bincount(place, weights=job.to_block.length, minlength=wait.size).reshape(job.ranks, -1)
-    return _steady(_together_beyond(-wait, stage)) | _steady(_together_beyond(spent.astype(np.float64), stage))
-
-
-def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
-    """Return the ranks that wait longer than is usual in their stage in all steps alike, and for how long (ns).
-
-    They are those that most others keep waiting.
-    """
-    wait = _waits(job)
-    more = _together_beyond(wait, stage)
-    if wait.shape[1] < 2:
-        return np.empty(0, np.int64), 0.0
-    found = np.flatnonzero(_steady(more) & (more.sum(axis=1) >= least))
-    return found, float(more[found].sum())
-
-
-def _steady(values: F64) -> Mask:
-    """Tell for which ranks a value per step is above zero for certain."""
-    error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-    return np.asarray(values.mean(axis=1) > _SURE * error)
-
-
-def _waits(job: JobProgram) -> F64:
-    """Return what each rank waited in each step, ns."""
-    matched = job.matched
-    numbers, step = np.unique(matched.step, return_inverse=True)
-    place = matched.rank * len(numbers) + step.ravel()
-    wait = np.bincount(place, weights=matched.stay - job.transfer, minlength=job.ranks * len(numbers))
-    return wait.reshape(job.ranks, len(numbers)).astype(np.float64)
-
-
-#: Ranks and groups that are tried in the replay at most, and together.
+#: Links and groups that are tried in the replay at most, and how many changes together.
 _TRIED, _AT_ONCE = 24, 8
-#: A cause that falls into one step of several is no pattern.
-_ONE_STEP: Final = 0.8
-_STEPS_LEAST: Final = 3
+#: How often what is named is repaired to look behind it.
+_ROUNDS: Final = 4
+#: Ranks that are named though they are late in some steps only: more are now one, now another.
+_FEW: Final = 2
 #: Of a single step nobody knows what lasts: a rank is named from so many times the usual share on.
 _ONE_STEP_FACTOR: Final = 5
+#: Few ranks are why now and then somebody is late if they make this part of what is lost so.
+_MOSTLY: Final = 0.5
 #: Ranks hide each other's delays if repairing each alone saves less than this part of what all together do.
 _HIDING: Final = 2 / 3
-#: What a rank takes longer than its peers must be at least this part of what the others wait for it.
+#: What a rank takes longer than its peers must be at least this part of what is saved without it.
 _LASTING: Final = 0.5
 #: Stages are named whose work beyond the mean is at least this part of the worst one's.
 _BESIDE: Final = 0.25
 #: By how much a replayed gain is uncertain beyond the replay's own error.
 _UNSURE: Final = 0.03
-T = TypeVar("T")
-_WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown")
+#: What keeps ranks: as it is told, and as it is in the evidence.
+_WHY: Final[tuple[Why, ...]] = ("compute", "host", "unknown", "unknown")
+_PARTS: Final = ("compute", "host", "unknown", "begin")
 
 
 class RootCause(Struct, frozen=True):
-    """A root cause, all in ns over all steps. ``places``: of its ranks; ``gain``: (least, most) of the job's length."""
+    """A root cause, all in ns over all steps.
+
+    ``places``: of its ranks; ``gain``: (least, most) of the job's length; ``behind``: the same once what was named
+    before it is repaired, where alone it is not worth naming; ``steps``: the only ones in which it is there, if so.
+    """
 
     kind: RootKind
     places: tuple[int, ...]
@@ -160,6 +72,13 @@ class RootCause(Struct, frozen=True):
     group: int | None = None
     excess: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
+    behind: tuple[float, float] | None = None
+    steps: tuple[int, ...] = ()
+
+    @property
+    def begins_late(self) -> bool:
+        """Tell whether most of it lies before a rank's first step, or all of it before those of several."""
+        return self.parts.get("begin", 0.0) > sum(self.parts.values()) / 2
 
     @property
     def uneven(self) -> bool:
@@ -187,7 +106,64 @@ class GainBounds(Struct, frozen=True):
         return max(least - slack, 0.0), min(max(most + slack, 0.0), job.measured)
 
 
+class _Repair(Struct, frozen=True):
+    """What of a job is repaired: ranks (places) that work like their peers, transfers of slow links and groups."""
+
+    places: tuple[int, ...] = ()
+    transfer: F64 | None = None
+
+    def joined(self, other: _Repair) -> _Repair:
+        """Return both repairs together."""
+        transfer = self.transfer if other.transfer is None else other.transfer
+        if self.transfer is not None and other.transfer is not None:
+            transfer = np.minimum(self.transfer, other.transfer)
+        return _Repair((*self.places, *(p for p in other.places if p not in self.places)), transfer)
+
+
+#: A cause, and how it is repaired.
+_Found = tuple[RootCause, _Repair]
+
+
+class _Case(Struct, frozen=True):
+    """A job whose causes are sought, and what is known of it."""
+
+    job: JobProgram
+    found: WaitBlame
+    stages: PipelineStages
+    links: Sequence[SlowLink]
+    bounds: GainBounds
+    late: Lateness
+
+    @property
+    def least(self) -> float:
+        """From which gain on (ns of the job's length) ranks are named."""
+        return self.job.measured * self.bounds.least * (_ONE_STEP_FACTOR if self.found.waits.shape[1] < 2 else 1)
+
+    @property
+    def worth(self) -> float:
+        """From which gain on (ns of the job's length) links and groups are named."""
+        return self.job.measured * self.bounds.least
+
+    def change(self, repair: _Repair) -> JobChange:
+        """Return the job with something repaired."""
+        return replace(_mended(self.job, self.stages, repair.places), transfer=repair.transfer)
+
+    def calm(self, repair: _Repair) -> JobChange:
+        """Return the job with all ranks of a stage alike, and its transfers repaired."""
+        return replace(level_all(self.job, self.stages.of), transfer=repair.transfer)
+
+    def saved(self, tried: Sequence[_Repair], mended: _Repair) -> list[float]:
+        """Replay repairs on top of what is mended, some at a time, and return what each saves of the length, ns."""
+        saved: list[float] = []
+        for first in range(0, len(tried), _AT_ONCE):
+            changes = [mended, *(mended.joined(repair) for repair in tried[first : first + _AT_ONCE])]
+            length = run(self.job, [self.change(repair) for repair in changes]).length
+            saved += (length[0] - length[1:]).tolist()
+        return saved
+
+
 def find_causes(
+    ranks: Sequence[RankSummary],
     job: JobProgram,
     found: WaitBlame,
     stages: PipelineStages,
@@ -196,38 +172,113 @@ def find_causes(
     bounds: GainBounds,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
-    waits, least = found.waits.sum(axis=(1, 2)), bounds.least * job.measured
-    slow = _slow_links(job, links, bounds)
-    ranks = _joined(job, found, stages, _slow_ranks(job, found, stages, waits, bounds), bounds)
-    named = [*ranks, *_slow_groups(job, found, waits, bounds, slow), *slow]
+    case = _Case(job, found, stages, links, bounds, find_late(ranks, job, stages.of))
+    named, mended = _named(case)
     shares = _share_out(job, found, stages, split, named, bounds)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
     if split is not None and shares.imbalance > 0 and not unequal:  # too little to be named as stages
-        most = bounds.within(0.0, min(split.gain[1], least), job)
+        most = bounds.within(0.0, min(split.gain[1], case.worth), job)
         causes.append(RootCause("jitter", (), "compute", shares.imbalance, (0.0, most[1]) if most else None))
-    if shares.jitter > 0:  # no lasting cause, unless the same few ranks wait for most others in every step
-        few, waited = always_waiting(job, stages.of, least)
-        if shares.jitter >= least and waited >= _LASTING * shares.jitter and not ranks:
-            causes.append(RootCause("unknown", tuple(few.tolist()), "unknown", shares.jitter, None))
-        else:  # what all ranks would save that always took the usual time, beyond what the causes save
-            length = run(job, [JobChange(), level_all(job, stages.of)]).length
-            most = bounds.gain(float(length[0] - length[1]) - sum(c.gain[0] for c in causes if c.gain), job)
-            causes.append(RootCause("jitter", (), "unknown", shares.jitter, (0.0, most[1]) if most else None))
-    if shares.unknown > 0:
-        causes.append(RootCause("unknown", (), "unknown", shares.unknown, None))
+    if shares.jitter > 0:
+        causes.append(_nameless(case, shares.jitter, mended))
+    if shares.begin + shares.unknown > 0:
+        parts = {"begin": shares.begin, "unknown": shares.unknown}
+        causes.append(RootCause("unknown", (), "unknown", sum(parts.values()), None, parts=parts))
     if shares.schedule > 0:
         causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
     last = {"schedule": 3, "unknown": 2, "jitter": 1}
-    return sorted(causes, key=lambda c: (last.get(c.kind, 0), -(c.gain[1] if c.gain else 0.0), -c.wait))
+    # What is behind others stays after them, in the order in which it was found.
+    return sorted(
+        causes, key=lambda c: (last.get(c.kind, 0), (1.0, 0.0, 0.0) if c.behind else (0.0, -_most(c), -c.wait))
+    )
+
+
+def _most(cause: RootCause) -> float:
+    """Return what repairing a cause saves at most, ns."""
+    return cause.gain[1] if cause.gain else 0.0
+
+
+def _named(case: _Case) -> tuple[list[RootCause], _Repair]:
+    """Return the causes that are named, and the repair of all: what lasts, and behind it, then what comes and goes."""
+    named: list[RootCause] = []
+    mended = _Repair()
+    for _ in range(_ROUNDS):
+        fresh = _lasting(case, named, mended)
+        if not fresh:
+            break
+        named += _on_top(case, fresh, mended)
+        mended = reduce(_Repair.joined, (repair for _, repair in fresh), mended)
+        if not case.bounds.usable:
+            return named, mended
+    passing = _passing(case, mended)
+    return [*named, *_on_top(case, passing, mended)], reduce(_Repair.joined, (repair for _, repair in passing), mended)
+
+
+def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootCause]:
+    """Say of causes found on top of what is mended what they save alone, and if that is little, what behind it."""
+    if not (mended.places or mended.transfer is not None) or not case.bounds.usable:
+        return [cause for cause, _ in fresh]
+    alone = case.saved([repair for _, repair in fresh], _Repair())
+    return [
+        replace(c, gain=case.bounds.gain(saved, case.job), behind=c.gain if saved < case.worth else None)
+        for (c, _), saved in zip(fresh, alone, strict=True)
+    ]
+
+
+def _lasting(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_Found]:
+    """Return what lasts and costs the job something once what is named is mended: ranks, links, groups."""
+    alone = [(cause, repair) for cause, repair in _slow_ranks(case, mended) if case.late.steady[repair.places[0]]]
+    links = _slow_links(case, named, mended)
+    told = [*(c for c in named if c.kind == "link"), *(c for c, _ in links)]
+    return [*_joined(case, alone, mended), *_slow_groups(case, named, told, mended), *links]
+
+
+def _passing(case: _Case, mended: _Repair) -> list[_Found]:
+    """Return the few ranks that are late in some steps only, if most of what is lost now and then is lost by them."""
+    chosen: list[_Found] = []
+    few = min(_FEW, case.job.ranks // 2)  # of two ranks both are now one, now another
+    while True:
+        on_top = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
+        fresh = [(cause, repair) for cause, repair in _slow_ranks(case, on_top) if cause.steps]
+        if not fresh:
+            break
+        if len(chosen) + len(fresh) > few:  # now one is late, now another
+            return []
+        chosen.append(max(fresh, key=lambda one: _most(one[0])))
+    every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
+    length = run(case.job, [case.change(mended), case.change(every), case.calm(mended)]).length
+    return chosen if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]) else []
+
+
+def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:
+    """Return what nobody is named for: the same few ranks wait for most others, or somebody is late now and then."""
+    job, late = case.job, case.late
+    few, waited = always_waiting(job, case.stages.of, case.worth)
+    if wait >= case.worth and waited >= _LASTING * wait and not mended.places:
+        return RootCause("unknown", tuple(few.tolist()), "unknown", wait, None)
+    # What all ranks would save that always took the usual time, beyond what the causes save: somebody waits for it.
+    length = run(job, [case.change(mended), case.calm(mended)]).length
+    most = case.bounds.gain(float(length[0] - length[1]), job)
+    # Who takes longer in every step, but saves too little to be named.
+    left = np.where(late.steady & ~late.alone & (late.whole >= case.least), late.whole, 0.0)
+    left[[*mended.places]] = 0.0
+    rank = int(np.argmax(left))
+    steady = late.steps.size and left[rank] > 0
+    return RootCause("jitter", (rank,) if steady else (), "unknown", wait, (0.0, min(most[1], wait)) if most else None,
+                     excess=float(left[rank]))  # fmt: skip
 
 
 class _Shares(Struct, frozen=True):
-    """Waiting (ns) of each named cause, and of what has no name. They add up."""
+    """Waiting (ns) of each named cause, and of what has no name. They add up.
+
+    ``begin``: for ranks that are not named, and began later than others.
+    """
 
     named: list[float]
     jitter: float
+    begin: float
     unknown: float
     schedule: float
     imbalance: float
@@ -252,19 +303,20 @@ def _share_out(
         if cause.kind == "rank":
             owners.update({axis: i for place in cause.places for axis in found.of_rank(place)})
         elif cause.group is not None:
-            owners[3 * found.ranks + cause.group] = i
+            owners[found.of_group(cause.group)] = i
         else:  # who is late because of a slow link is so by the transfers of a group that has it
             held = [g for g, group in enumerate(job.matched.groups) if set(cause.places) <= set(group.members)]
-            owners.update({3 * found.ranks + g: i for g in held})
+            owners.update({found.of_group(g): i for g in held})
     narrow, wide = found.waits[:, :, 0].sum(axis=1), found.waits[:, :, 1].sum(axis=1)
     schedule = imbalance = jitter = 0.0
     if split is not None:
         own, totals = np.zeros_like(wide), track_totals(job)
         for axis, owner in owners.items():
             beyond = 1.0  # which part of what the axis stands for is beyond the usual, and so to blame: of groups, all
-            if axis < 3 * found.ranks:
-                spent = totals[axis % found.ranks, axis // found.ranks]
-                more = causes[owner].parts.get(_WHY[axis // found.ranks], 0.0)
+            why, rank = divmod(axis, found.ranks)
+            if why < BEGIN:
+                spent = totals[rank, why]
+                more = causes[owner].parts.get(_PARTS[why], 0.0)
                 beyond = float(min(more / spent, 1.0)) if spent > 0 else 0.0
             own[axis] = wide[axis] * beyond
         left = float(wide.sum() - own.sum())
@@ -276,7 +328,9 @@ def _share_out(
     for axis, owner in owners.items():
         named[owner] += float(waits[axis])
     unknown = 0.0 if found.unknown in owners else float(waits[found.unknown])
-    jitter += float(waits.sum()) - sum(named) - unknown
+    before = [found.of_rank(rank)[BEGIN] for rank in range(found.ranks)]
+    begin = float(sum(waits[axis] for axis in before if axis not in owners))
+    jitter += float(waits.sum()) - sum(named) - unknown - begin
     slow = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
     known = sum(named[i] for i in slow)
     if bounds.usable and known > 0 and jitter > 0:
@@ -285,7 +339,7 @@ def _share_out(
         more = min(max(float(wait[0] - wait[1]) - known, 0.0), jitter)
         named = [w + (more * w / known if i in slow else 0.0) for i, w in enumerate(named)]
         jitter -= more
-    return _Shares(named, jitter, unknown, schedule, imbalance)
+    return _Shares(named, jitter, begin, unknown, schedule, imbalance)
 
 
 def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
@@ -298,87 +352,69 @@ def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> J
     return calmed(job, stages.of, change, np.concatenate(alone)) if alone else change
 
 
-def _slow_ranks(
-    job: JobProgram, found: WaitBlame, stages: PipelineStages, waits: F64, bounds: GainBounds
-) -> list[RootCause]:
+def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
     """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers.
 
-    Where the replay gives no figures, what others wait for a rank counts instead. The only rank of its stage has no
-    peers for its compute; for the rest all others are.
+    All are tried that take longer than their peers and have own time on the longest path, which is no shorter than that
+    without it. Where the replay gives no figures, what others wait for a rank counts instead.
     """
+    job, late, found, bounds = case.job, case.late, case.found, case.bounds
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
-    tried = [int(r) for r in np.argsort(-cost, kind="stable")[:_TRIED] if cost[r] > 0]
-    peers = {r: np.flatnonzero((stages.of == stages.of[r]) & (np.arange(found.ranks) != r)) for r in tried}
-
-    def repaired(rank: int) -> JobChange:
-        one = np.array([rank])
-        return level_ranks(job, [(one, peers[rank])]) if len(peers[rank]) else calmed(job, stages.of, ranks=one)
-
-    gains = _gains(job, repaired, tried)
-    least, steady, totals = _least(job, found, bounds), lasting(job, stages.of), track_totals(job)
+    worth = on_longest_path(job, case.change(mended)) if bounds.usable else cost
+    chosen = (worth >= case.least) & (late.whole >= _LASTING * case.least)
+    tried = [rank for rank in np.flatnonzero(chosen).tolist() if rank not in mended.places]
+    gains = case.saved([_Repair((rank,)) for rank in tried], mended) if bounds.usable else cost[tried].tolist()
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
-        others = totals[peers[rank]] if len(peers[rank]) else np.delete(totals, rank, axis=0)
-        beyond = totals[rank] - np.median(others, axis=0)
-        excess = np.maximum(beyond if len(peers[rank]) else beyond * (0, 1, 1), 0)
-        steps = found.waits[found.of_rank(rank)].sum(axis=(0, 2))
-        no_pattern = len(steps) >= _STEPS_LEAST and bool(steps.max() > _ONE_STEP * steps.sum())
-        lasts = float(excess.sum()) >= _LASTING * cost[rank] and not no_pattern
-        lasts &= not len(peers[rank]) or bool(steady[rank])
-        if (saved if bounds.usable else cost[rank]) >= least and lasts:
+        if saved >= case.least and late.whole[rank] >= _LASTING * saved:
             # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
-            most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(excess.sum())))
-            wait = float(waits[found.of_rank(rank)].sum())
-            causes.append(_rank_cause((rank,), excess, wait, bounds.within(saved, most, job)))
+            most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(late.whole[rank])))
+            wait = float(found.waits[found.of_rank(rank)].sum())
+            gain, steps = bounds.within(saved, most, job), late.some_steps(rank)
+            causes.append((_rank_cause((rank,), late.excess[rank], wait, gain, steps), _Repair((rank,))))
     return causes
 
 
-def _least(job: JobProgram, found: WaitBlame, bounds: GainBounds) -> float:
-    """Return from which gain on (ns of the job's length) ranks are named."""
-    return job.measured * bounds.least * (_ONE_STEP_FACTOR if found.waits.shape[1] < 2 else 1)
-
-
-def _joined(
-    job: JobProgram, found: WaitBlame, stages: PipelineStages, alone: list[RootCause], bounds: GainBounds
-) -> list[RootCause]:
+def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
     """Put ranks that are slow alike in the place of what they are alone, where only together they gain something."""
-    least = _least(job, found, bounds)
-    if not bounds.usable:
+    job, stage, found = case.job, case.stages.of, case.found
+    if not case.bounds.usable:
         return alone
-    tried = [*slow_alike(job, stages.of, least), *delayed_stages(job, stages.of, least)]
-    gains = _gains(job, lambda slow: _mended(job, stages, slow[0]), tried)
+    tried = [*slow_alike(case.late, case.least, mended.places), *delayed_stages(job, stage, case.least)]
+    tried = [slow for slow in tried if not {*slow[0]} <= {*mended.places}]
+    gains = case.saved([_Repair(places) for places, _ in tried], mended)
     for (places, excess), saved in zip(tried, gains, strict=True):
-        single = [c for c in alone if c.places[0] in places]
-        apart = sum(c.gain[1] for c in single if c.gain)
-        if saved - apart >= least and apart < _HIDING * saved:
+        single = [one for one in alone if one[0].places[0] in places]
+        apart = sum(c.gain[1] for c, _ in single if c.gain)
+        if saved - apart >= case.least and apart < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
-            cause = _rank_cause(places, excess, wait, bounds.gain(saved, job))
-            alone = [*(c for c in alone if c not in single), cause]
+            cause = _rank_cause(places, excess, wait, case.bounds.gain(saved, job))
+            alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]
     return alone
 
 
-def _rank_cause(places: tuple[int, ...], excess: F64, wait: float, gain: tuple[float, float] | None) -> RootCause:
+def _rank_cause(
+    places: tuple[int, ...], excess: F64, wait: float, gain: tuple[float, float] | None, steps: tuple[int, ...] = ()
+) -> RootCause:
     main = int(np.argmax(excess))
-    parts = dict(zip(_WHY, excess.tolist(), strict=True))
-    return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts)
+    parts = {name: ns for name, ns in zip(_PARTS, excess.tolist(), strict=True) if ns or name in _WHY}
+    return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts, steps=steps)
 
 
-def _slow_links(job: JobProgram, links: Sequence[SlowLink], bounds: GainBounds) -> list[RootCause]:
+def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_Found]:
     """Return the links that cost the job something: each is tried with the pace of its peers."""
-    tried = [((job.places[link.ranks[0]], job.places[link.ranks[1]]), link)
-             for link in links if {*link.ranks} <= job.places.keys()][:_TRIED]  # fmt: skip
-
-    def mended(one: tuple[tuple[int, int], SlowLink]) -> JobChange:
-        return faster_link(job, one[0], one[1].holds_up)
-
+    job = case.job
+    told = [c.places for c in named if c.kind == "link"]
+    tried = [(ends, link.holds_up) for link in case.links if {*link.ranks} <= job.places.keys()
+             and (ends := (job.places[link.ranks[0]], job.places[link.ranks[1]])) not in told][:_TRIED]  # fmt: skip
+    repairs = [_Repair((), faster_link(job, ends, holds_up).transfer) for ends, holds_up in tried]
     causes = []
-    for one, saved in zip(tried, _gains(job, mended, tried), strict=True):
-        if saved >= bounds.least * job.measured:
+    for (ends, _), repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
+        if saved >= case.worth and repair.transfer is not None:
             # By so much less are both ends in the operations that the link is part of, each counted once.
-            transfer = mended(one).transfer
-            spared = job.transfer - (job.transfer if transfer is None else transfer)
-            excess = float(np.bincount(job.matched.rank, weights=spared, minlength=job.ranks)[[*one[0]]].max())
-            causes.append(RootCause("link", one[0], "communication", 0.0, bounds.gain(saved, job), excess=excess))
+            spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
+            excess, gain = float(spared[[*ends]].max()), case.bounds.gain(saved, job)
+            causes.append((RootCause("link", ends, "communication", 0.0, gain, excess=excess), repair))
     return causes
 
 
@@ -387,14 +423,12 @@ def _told(group: JobGroup) -> bool:
     return group.complete and not group.single
 
 
-def _slow_groups(
-    job: JobProgram, found: WaitBlame, waits: F64, bounds: GainBounds, links: Sequence[RootCause]
-) -> list[RootCause]:
+def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCause], mended: _Repair) -> list[_Found]:
     """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why.
 
     Operations in which every rank moves what its own part is tell nothing: one group may have more than another.
     """
-    matched = job.matched
+    job, found, matched = case.job, case.found, case.job.matched
     alike_sized = ~np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE])
     rows = (matched.instance >= 0) & alike_sized
     totals = np.bincount(matched.group[rows], weights=job.transfer[rows],
@@ -402,27 +436,30 @@ def _slow_groups(
     counted = matched.instance_group[alike_sized[matched.members[matched.starts]]]
     each = totals / np.maximum(np.bincount(counted, minlength=found.groups), 1)  # per operation
     pace: dict[int, float] = {}
+    told = [c.group for c in named]
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
         alike = [j for j in alike if j != i and _told(matched.groups[j]) and totals[j] > 0]
         held = any(set(cause.places) <= set(group.members) for cause in links)
-        if not _told(group) or group.kind is None or not alike or held:
+        if i in told or not _told(group) or group.kind is None or not alike or held:
             continue
         usual = float(np.median(each[alike])) * float(totals[i] / each[i]) if each[i] else 0.0
-        if totals[i] - usual >= bounds.least * job.measured / 2:
+        if totals[i] - usual >= case.worth / 2:
             pace[i] = usual
 
-    def at_pace(group: int) -> JobChange:
+    def at_pace(group: int) -> _Repair:
         factor = float(pace[group] / totals[group])
-        return JobChange(transfer=np.where(matched.group == group, job.transfer * factor, job.transfer))
+        return _Repair((), np.where(matched.group == group, job.transfer * factor, job.transfer))
 
     tried = sorted(pace, key=lambda i: pace[i] - totals[i])[:_TRIED]
+    repairs = [at_pace(i) for i in tried]
     causes = []
-    for i, saved in zip(tried, _gains(job, at_pace, tried), strict=True):
-        if saved >= bounds.least * job.measured:
-            wait = float(waits[3 * found.ranks + i])
-            causes.append(RootCause("group", tuple(matched.groups[i].members), "communication", wait,
-                                    bounds.gain(saved, job), group=i, excess=float(totals[i] - pace[i])))  # fmt: skip
+    for i, repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
+        if saved >= case.worth:
+            wait = float(found.waits[found.of_group(i)].sum())
+            cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait,
+                              case.bounds.gain(saved, job), group=i, excess=float(totals[i] - pace[i]))  # fmt: skip
+            causes.append((cause, repair))
     return causes
 
 
@@ -442,12 +479,3 @@ def _stage_causes(
         causes.append(RootCause("stage", places, "compute", wait * share, gain, stage=stage,
                             excess=float(split.excess[stage])))  # fmt: skip
     return causes
-
-
-def _gains(job: JobProgram, change: Callable[[T], JobChange], tried: Sequence[T]) -> list[float]:
-    """Replay a change of each thing, some at a time, and return what each saves of the job's length, ns."""
-    saved: list[float] = []
-    for first in range(0, len(tried), _AT_ONCE):
-        length = run(job, [JobChange(), *map(change, tried[first : first + _AT_ONCE])]).length
-        saved += (length[0] - length[1:]).tolist()
-    return saved

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import Clocks
-from npuperf.job.job_replay import JobProgram
+from npuperf.job.job_replay import BEGIN, CAUSES, COMPUTE, HOST, OTHER, JobProgram
 from npuperf.job.match import JobWaits
 from npuperf.model.labels import F64, I64
 
@@ -25,15 +25,14 @@ from npuperf.model.labels import F64, I64
 _SEPARABLE: Final = 3
 #: And those shorter than this, ns.
 _LEAST: Final = 500.0
-_COMPUTE, _HOST, _OTHER = 0, 1, 2
 
 
 class WaitBlame(Struct, frozen=True):
     """Waiting by root (ns): ``waits[axis, step, place]``, where place is 1 for waits across pipeline stages, else 0.
 
-    Axes: compute of each rank, host of each rank, other local time of each rank, transfer of each group, no pattern
-    (too short to be separated), unknown. ``worst[axis]``: the most that a single
-    rank waited for it within its stage, or where nobody did, across stages.
+    Axes: compute of each rank, host of each rank, other local time of each rank, what lies before each rank's first
+    step, transfer of each group, no pattern (too short to be separated), unknown. ``worst[axis]``: the most that a
+    single rank waited for it within its stage, or where nobody did, across stages.
     """
 
     waits: F64
@@ -44,7 +43,7 @@ class WaitBlame(Struct, frozen=True):
     @property
     def noise(self) -> int:
         """The axis of waits too short to be separated."""
-        return 3 * self.ranks + self.groups
+        return self.of_group(self.groups)
 
     @property
     def unknown(self) -> int:
@@ -52,8 +51,12 @@ class WaitBlame(Struct, frozen=True):
         return self.noise + 1
 
     def of_rank(self, rank: int) -> list[int]:
-        """Return the axes of a rank: compute, host, other."""
-        return [rank + self.ranks * cause for cause in range(3)]
+        """Return the axes of a rank, by cause."""
+        return [rank + self.ranks * cause for cause in range(CAUSES)]
+
+    def of_group(self, group: int) -> int:
+        """Return the axis of a group."""
+        return CAUSES * self.ranks + group
 
 
 class _Ledger(Struct):
@@ -94,7 +97,7 @@ class _Blamer:
         self.ranks, self.job, self.waits, self.matched = ranks, job, waits, matched
         self.wide, self.steps = wide, steps
         count, groups = len(ranks), len(matched.groups)
-        self.axes = 3 * count + groups + 2
+        self.axes = CAUSES * count + groups + 2
         kinds = {kind: i for i, kind in enumerate(dict.fromkeys(g.kind or g.id for g in matched.groups))}
         self.kind = np.array([kinds[g.kind or g.id] for g in matched.groups] + [0], np.int64)
         self.group_of: dict[tuple[int, int], int] = {}
@@ -106,7 +109,6 @@ class _Blamer:
         self.each = np.zeros((2, self.axes, count))
         residual = np.where(np.isfinite(clocks.residual), clocks.residual, 0.0)
         self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
-        self.begin = job.begin
 
     def run(self) -> WaitBlame:
         """Blame all waits, in the order of the job."""
@@ -210,11 +212,13 @@ class _Blamer:
             waited[b.axes] -= b.waits
             local, transfer = local + a.local - b.local, transfer + a.transfer - b.transfer
         else:
-            found[-1] = max(float(self.begin[late] - self.begin[rank]), 0.0)  # how much later it began
-        for cause in (_COMPUTE, _HOST, _OTHER):
+            tied = self.job.begun_with[late] == self.job.begun_with[rank]
+            later = max(float(self.job.begin[late] - self.job.begin[rank]), 0.0)  # it began
+            found[late + BEGIN * count if tied else -1] = later
+        for cause in (COMPUTE, HOST, OTHER):
             found[late + cause * count] += max(float(local[cause]), 0.0)
         for kind in np.flatnonzero(transfer > 0).tolist():
-            found[3 * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
+            found[CAUSES * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
         more = float(waited.sum())
         if more > 0:
             positive = np.maximum(waited, 0.0)

@@ -162,6 +162,8 @@ class Root(Model, frozen=True, kw_only=True):
     """A root cause of waiting. ``wait_ns``: the waiting of all ranks that it explains, ``share``: of all waiting.
 
     ``gain_ns_per_step``: what repairing it alone saves the job, replayed; null where the replay abstains.
+    ``gain_behind_ns_per_step``: what it saves once the roots before it are repaired, where it saves little alone.
+    ``steps``: the only steps in which it is there; empty where it lasts.
     ``where``: phase or code line; ``operators``: what takes the time; ``title``: in words; ``next``: what to do.
     """
 
@@ -171,7 +173,9 @@ class Root(Model, frozen=True, kw_only=True):
     wait_ns: int
     share: float
     gain_ns_per_step: tuple[int, int] | None
+    gain_behind_ns_per_step: tuple[int, int] | None = None
     where: str | None
+    steps: list[int] = []
     stage: int | None = None
     group: str | None = None
     operators: list[str] = []

@@ -96,7 +96,7 @@ def roots_shown(cluster: Cluster, view: View, room: Room) -> list[Root]:
     few, roots = rows_of(view, room.roots), job_text.roots_by_gain(cluster)
     if few is None:
         return roots
-    return ([r for r in roots if r.share >= _SMALL or (r.gain_ns_per_step or (0, 0))[1]] or roots[:1])[:few]
+    return ([r for r in roots if r.share >= _SMALL or r.kind in job_text.REPAIRABLE] or roots[:1])[:few]
 
 
 def _roots(cluster: Cluster, view: View, room: Room) -> RenderableType:

@@ -30,8 +30,16 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def roots_by_gain(cluster: Cluster) -> list[Root]:
-    """Return the root causes, those first whose repair saves most; without a gain, those that explain most."""
-    return sorted(cluster.roots, key=lambda r: (-(r.gain_ns_per_step or (0, 0))[1], -r.wait_ns))
+    """Return the root causes, those first whose repair saves most; without a gain, those that explain most.
+
+    Those that are behind others follow them, in their order.
+    """
+
+    def most(root: Root) -> int:
+        return (root.gain_ns_per_step or (0, 0))[1]
+
+    last = min((most(r) for r in cluster.roots if r.kind in REPAIRABLE and not r.gain_behind_ns_per_step), default=0)
+    return sorted(cluster.roots, key=lambda r: (-last, 0) if r.gain_behind_ns_per_step else (-most(r), -r.wait_ns))
 
 
 def outliers_first(cluster: Cluster) -> list[ClusterRank]:
@@ -113,6 +121,9 @@ CLUSTER_TABLES: Final = (
         Column("wait_ns", say("waiting"), "ms"),
         Column("share", say("% of all waiting"), "share", weight=0, whole=1.0),
         *_SAVES,
+        Column("behind_low_ns", say("saves behind others, min"), "ms", "gain_behind_ns_per_step.0", 2),
+        Column("behind_high_ns", say("saves behind others, max"), "ms", "gain_behind_ns_per_step.1", 2),
+        Column("steps", say("steps"), get=lambda root: ranges(root.steps) or None, weight=2),
         Column("operators", say("operators"), weight=2),
         Column("where", say("where"), weight=2),
         Column("next", say("next"), "message"),
@@ -277,7 +288,11 @@ def root_line(root: Root, cluster: Cluster) -> Message:
     """Say what makes ranks wait, and what repairing it alone saves."""
     saved, step = root.gain_ns_per_step, max(cluster.step_ns, 1)
     gain = None
-    if saved is not None and saved[1]:
+    if (behind := root.gain_behind_ns_per_step) is not None:
+        part = share(behind[0] / step, behind[1] / step)
+        gain = say("saves {saved} per step ({share}), but only once the causes before it are repaired",
+                   saved=ns(*behind), share=part)  # fmt: skip
+    elif saved is not None and saved[1]:
         part = share(saved[0] / step, saved[1] / step)
         gain = say("saves {saved} per step ({share})", saved=ns(*saved), share=part)
     elif saved is not None and root.kind in REPAIRABLE:

@@ -16,7 +16,17 @@ from npuperf.base.errors import UsageError
 from npuperf.device.rank_summary import LocalTime
 from npuperf.device.whatif import names_ranks
 from npuperf.job.clocks import align
-from npuperf.job.job_replay import JobChange, JobProgram, build, calmed, level_ranks, run, scaled, track_totals
+from npuperf.job.job_replay import (
+    JobChange,
+    JobProgram,
+    build,
+    calmed,
+    level_ranks,
+    on_longest_path,
+    run,
+    scaled,
+    track_totals,
+)
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import Answer, answers, check, predict
 from npuperf.job.links import LinkPaces
@@ -180,6 +190,19 @@ def test_a_rank_like_its_peers(seed: int) -> None:
     program = slow.build()
     found = run(program, [JobChange(), level_ranks(program, [(np.array([2]), np.array([0, 1, 3]))])])
     assert found.length.tolist() == [lengths(slow), lengths(job)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rank_saves_no_more_than_it_has_on_the_longest_path(seed: int) -> None:
+    """The best repair of a rank: it needs no time of its own at all. Shares of one path are no longer than the job."""
+    program = made(seed).build()
+    own = on_longest_path(program, JobChange())
+    assert 0 < own.sum() <= program.measured + 1
+    for rank in range(4):
+        kept = np.where(np.arange(4) == rank, 0.0, 1.0)
+        best = replace(scaled(program, kept, host=kept, other=kept), begin=program.begin * kept)
+        length = run(program, [JobChange(), best]).length
+        assert length[0] - length[1] <= own[rank] + 1
 
 
 def test_operations_that_wait_for_each_other_in_a_circle_are_told() -> None:

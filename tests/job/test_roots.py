@@ -29,14 +29,14 @@ def blamed(
     groups: list[ProcessGroup],
     begin: Mapping[int, int] | None = None,
 ) -> tuple[WaitBlame, dict[str, float]]:
-    """What was waited for whom, µs: "3 compute", "3 host", "3 other", "group dp", "noise", "unknown"."""
+    """What was waited for whom, µs: "3 compute", "3 host", "3 other", "3 begin", "group dp", "noise", "unknown"."""
     ranks = told(programs, transfer, groups, begin)
     matched = match(ranks, len(ranks))
     waits, clocks = find_waits(matched, ranks), align(matched, len(ranks))
     job = build(ranks, matched, waits, clocks)
     none = np.zeros(len(matched.start), np.int64), np.zeros(len(matched.groups), np.int64)
     found = blame(ranks, job, waits, clocks, *none)
-    names = [f"{r} {why}" for why in ("compute", "host", "other") for r in range(len(ranks))]
+    names = [f"{r} {why}" for why in ("compute", "host", "other", "begin") for r in range(len(ranks))]
     names += [*(f"group {g.id}" for g in matched.groups), "noise", "unknown"]
     totals = found.waits.sum(axis=(1, 2)) / US
     assert totals.sum() * US == pytest.approx(waits.wait.sum())
@@ -102,10 +102,10 @@ def test_each_step_counts_from_the_last_time_together() -> None:
     assert blamed(programs, {f"dp/{i}": 5 for i in range(3)}, DP2)[1] == {"1 compute": 40, "0 compute": 25}
 
 
-def test_a_late_beginning_is_nobodys_known_fault() -> None:
-    """Rank 1's window begins 80 µs later: what it did before was not recorded."""
+def test_a_late_beginning_is_its_ranks() -> None:
+    """Rank 1 begins 80 µs later: the clocks, whose ends meet in dp/1, prove it, whatever it did before."""
     programs: dict[int, list[Item]] = {0: [Work(100), "dp/1"], 1: [Work(100), "dp/1"]}
-    assert blamed(programs, {"dp/1": 5}, DP2, {1: 80})[1] == {"unknown": 80}
+    assert blamed(programs, {"dp/1": 5}, DP2, {1: 80})[1] == {"1 begin": 80}
 
 
 def test_what_is_shorter_than_clocks_can_tell_is_noise() -> None:

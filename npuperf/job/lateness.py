@@ -1,0 +1,233 @@
+"""Which ranks take longer than their peers: in all steps alike, in some of them, or several ranks together.
+
+Peers are the other ranks of a stage, and the usual is the lower median, so that no slow rank is the standard. The only
+rank of its stage has none for its compute: for the rest all others are, and step by step its own other steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.device.rank_summary import RankSummary
+from npuperf.job.job_replay import CAUSES, JobProgram, track_totals
+from npuperf.model.groups import distinct
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I64, Mask
+
+#: Ranks are slow alike that spend at least this part of what the slowest one spends beyond the usual; and so much of
+#: what a rank is late at most must it be in a step to be late there.
+_ALIKE: Final = 0.5
+#: In the others it is no further from its peers than this part of what it is late at most.
+_LIKE_PEERS: Final = 0.25
+#: In how many steps, of its own or its peers', nobody was late at least, to tell that it is late in others.
+_COMPARED: Final = 3
+#: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
+#: if what it takes longer is so many times what is usual between ranks and steps.
+_SURE: Final = 3
+#: From the median distance to the standard deviation, of normally distributed values.
+_DEVIATION: Final = 1.4826
+
+
+class Lateness(Struct, frozen=True):
+    """How much longer ranks (rows) take than their peers, ns.
+
+    ``excess``: over all steps, by cause, none below 0; ``together``: the same beyond what is usual in the whole stage,
+    which ranks that are slow together have only while they are the fewer; ``by_step``: that in each of ``steps`` (their
+    numbers), which all ranks recorded, what is less below 0; ``steady``: in all steps alike. Of a single step nobody
+    can tell: then no ``steps`` are known, and all ranks count as steady. ``alone``: the only ranks of their stage.
+    """
+
+    excess: F64
+    together: F64
+    by_step: F64
+    steps: I64
+    steady: Mask
+    stage: I64
+    alone: Mask
+
+    @property
+    def whole(self) -> F64:
+        """What each rank takes longer in all, ns."""
+        return np.asarray(self.excess.sum(axis=1))
+
+    def some_steps(self, rank: int) -> tuple[int, ...]:
+        """Return the numbers of the steps in which a rank is late, where it works like its peers in the others.
+
+        None where it is late in all, or where no step stands out.
+        """
+        late, mine = self.by_step[rank], self.stage == self.stage[rank]
+        others = self.by_step[mine & (np.arange(len(self.stage)) != rank)]
+        usual = _DEVIATION * float(np.median(np.abs(others))) if others.size else 0.0
+        most = float(late.max(initial=0.0))
+        chosen = late >= max(_ALIKE * most, _SURE * usual)
+        if most <= 0 or not chosen.any() or np.abs(late[~chosen]).max(initial=0.0) > _LIKE_PEERS * most:
+            return ()
+        # What it is compared with: its own other steps, and the steps of its peers but the usual one.
+        compared = np.count_nonzero(~chosen) + max(len(others) - 1, 0) * len(late)
+        if chosen.all() or compared < _COMPARED:
+            return ()
+        return tuple(self.steps[chosen].tolist())
+
+
+def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Lateness:
+    """Compare all ranks with their peers. ``stage``: of each rank."""
+    totals, late_begin = track_totals(job), _late_begin(job, stage)
+    alone = np.array([np.count_nonzero(stage == number) == 1 for number in stage.tolist()], np.bool_)
+    beyond = _beyond_peers(totals, stage)
+    for rank in np.flatnonzero(alone).tolist() if len(ranks) > 1 else ():
+        beyond[rank] = (totals[rank] - np.median(np.delete(totals, rank, axis=0), axis=0)) * (0, 1, 1)
+    excess, together = (np.maximum(np.column_stack([parts, late_begin]), 0.0)
+                        for parts in (beyond, beyond_usual(totals, stage)))  # fmt: skip
+    steps, own = _own_times(ranks, job)
+    if len(steps) < 2:
+        return Lateness(
+            excess, together, np.zeros((len(ranks), 0)), steps[:0], np.ones(len(ranks), np.bool_), stage, alone
+        )
+    own[:, 0] += late_begin
+    by_step = beyond_usual(own, stage)
+    by_step[alone] = own[alone] - _lower_median(own[alone], 1)[:, None]
+    return Lateness(excess, together, by_step, steps, _steady(own, stage) | alone, stage, alone)
+
+
+def _own_times(ranks: Sequence[RankSummary], job: JobProgram) -> tuple[I64, F64]:
+    """Return the steps that all ranks recorded, and each rank's own time in each (ns): all but communication.
+
+    Without kernels nobody knows when a step began: then it is up to where the step's operations blocked a rank.
+    """
+    if any(r.span_ns is not None for r in ranks):
+        steps = distinct(job.matched.step[job.until])
+        where = job.to_block.rank * len(steps) + np.searchsorted(steps, job.matched.step[job.until])
+        spent = np.bincount(where, weights=job.to_block.length, minlength=job.ranks * len(steps))
+        return steps, spent.reshape(job.ranks, -1).astype(np.float64)
+    shared = set(ranks[0].step_number.tolist()).intersection(*(r.step_number.tolist() for r in ranks[1:]))
+    steps = np.array(sorted(shared), np.int64)
+    own = np.zeros((len(ranks), len(steps)))
+    for place, rank in enumerate(ranks):
+        chosen = np.flatnonzero(np.isin(rank.step_number, steps))
+        chosen = chosen[np.argsort(rank.step_number[chosen], kind="stable")]
+        if len(chosen) != len(steps):  # a number twice
+            return steps[:0], own[:, :0]
+        windows = Intervals(rank.step_start[chosen], rank.step_end[chosen])
+        blocked = Intervals(rank.exposed_start, rank.exposed_end)
+        own[place] = windows.end - windows.start - (blocked.before(windows.end) - blocked.before(windows.start))
+    return steps, own
+
+
+def _late_begin(job: JobProgram, stage: I64) -> F64:
+    """Return how much later each rank begins than is usual in its stage, ns; 0 where that cannot be compared."""
+    late = np.zeros(job.ranks)
+    for kind in np.unique(np.stack([job.begun_with, stage]), axis=1).T:
+        own = np.flatnonzero((job.begun_with == kind[0]) & (stage == kind[1]))
+        late[own] = np.maximum(job.begin[own] - _lower_median(job.begin[own], 0), 0.0)
+    return late
+
+
+def _lower_median(values: F64, axis: int) -> F64:
+    return np.asarray(np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis))
+
+
+def beyond_usual(values: F64, stage: I64) -> F64:
+    """Return what each rank (row) has beyond the lower median of its stage."""
+    beyond = np.zeros_like(values)
+    for number in distinct(stage).tolist():
+        own = np.flatnonzero(stage == number)
+        beyond[own] = values[own] - _lower_median(values[own], 0)
+    return beyond
+
+
+def _beyond_peers(values: F64, stage: I64) -> F64:
+    """Return what each rank (row) has beyond the lower median of the others of its stage; 0 where there is none."""
+    beyond = np.zeros_like(values)
+    for number in distinct(stage).tolist():
+        own = np.flatnonzero(stage == number)
+        if len(own) > 1:
+            middle, ordered = (len(own) - 2) // 2, np.sort(values[own], axis=0)
+            among = values[own] <= ordered[middle]  # without it the next one is in the middle
+            beyond[own] = values[own] - np.where(among, ordered[middle + 1], ordered[middle])
+    return beyond
+
+
+def _steady(values: F64, stage: I64) -> Mask:
+    """Tell which ranks have more of something in each step (column) than is usual in their stage, for certain.
+
+    Few steps may be alike by luck: none is taken to vary less from step to step than the ranks of its stage usually do.
+    Of many ranks one is far off by luck: so surely must it be more that none of them is. Where few steps of few ranks
+    tell how much they vary, that is less sure, too: Student's t, by the first term of its expansion.
+    """
+    steady, steps = np.zeros(len(values), np.bool_), values.shape[1]
+    usual = (1 - 2 / (9 * (steps - 1))) ** 1.5  # the median of a standard deviation of so few, where the true one is 1
+    for number in distinct(stage).tolist():
+        own = np.flatnonzero(stage == number)
+        z = NormalDist().inv_cdf(1 - (1 - NormalDist().cdf(_SURE)) / len(own))
+        sure = z * (1 + (z * z + 1) / (4 * len(own) * (steps - 1)))
+        beyond = values[own] - np.median(values[own], axis=0)
+        error = beyond.std(axis=1, ddof=1)
+        steady[own] = beyond.mean(axis=1) > sure * np.maximum(error, np.median(error) / usual) / np.sqrt(steps)
+    return steady
+
+
+def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
+    """Return the ranks that wait longer than is usual in their stage in all steps alike, and for how long (ns).
+
+    They are those that most others keep waiting.
+    """
+    matched = job.matched
+    numbers, step = np.unique(matched.step, return_inverse=True)
+    place = matched.rank * len(numbers) + step.ravel()
+    every = np.bincount(place, weights=matched.stay - job.transfer, minlength=job.ranks * len(numbers))
+    wait = every.reshape(job.ranks, len(numbers)).astype(np.float64)
+    more = beyond_usual(wait, stage)
+    if wait.shape[1] < 2:
+        return np.empty(0, np.int64), 0.0
+    found = np.flatnonzero(_steady(wait, stage) & (more.sum(axis=1) >= least))
+    return found, float(more[found].sum())
+
+
+# -- Several ranks that are slow alike: each alone is none's delay, because the others are as late as it is.
+#
+# Whoever repairs one of them gains nothing, so they are sought by what they spend beyond the usual rank of their
+# stage, and repaired together.
+
+#: Ranks (places) that spend about the same beyond the usual for one cause, and the mean of what they spend beyond it by
+#: cause, ns over all steps.
+SlowRanks = tuple[tuple[int, ...], F64]
+
+
+def slow_alike(late: Lateness, least: float, named: Sequence[int]) -> list[SlowRanks]:
+    """Return ranks that are slow alike by at least ``least`` ns, and lastingly; only where there are several.
+
+    ``named``: those that have been named already do not count.
+    """
+    main = np.argmax(late.together, axis=1)
+    lasts = late.steady & ~late.alone
+    lasts[list(named)] = False
+    found = []
+    for cause in range(CAUSES):
+        own = np.where((main == cause) & lasts, late.together[:, cause], 0.0)
+        chosen = np.flatnonzero((own >= least) & (own >= _ALIKE * own.max(initial=0.0)))
+        if len(chosen) > 1:
+            found.append((tuple(chosen.tolist()), late.together[chosen].mean(axis=0)))
+    return found
+
+
+def delayed_stages(job: JobProgram, stage: I64, least: float) -> list[SlowRanks]:
+    """Return stages all ranks of which wait longer for their hosts, or for other things, than other stages do.
+
+    Their compute differs by design, and moving work makes it equal; their delays do not.
+    """
+    totals, numbers = track_totals(job), distinct(stage)
+    own = [np.flatnonzero(stage == number) for number in numbers]
+    if len(numbers) < 2:
+        return []
+    usual = np.stack([totals[members].min(axis=0) for members in own])
+    beyond = np.maximum(beyond_usual(usual, np.zeros(len(own), np.int64)), 0.0) * (0, 1, 1)
+    return [
+        (tuple(members.tolist()), np.append(more, 0.0))
+        for members, more in zip(own, beyond, strict=True)
+        if len(members) > 1 and more.max() >= least
+    ]

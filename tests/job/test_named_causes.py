@@ -1,0 +1,107 @@
+"""Ranks that are hard to find: among many, behind others, late in some steps only, or before the first one.
+
+What is true comes from the simulator, which runs the job again without the fault (benchmarks/cluster_world.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cluster_files import FIRST_STEP, write
+from cluster_job import Fault, Job
+from cluster_world import Truth, gain_ns, simulate
+
+from npuperf.against.run import run
+from npuperf.analyze.request import AnalyzeRequest
+from npuperf.model.job_result import Root
+from npuperf.model.result import Result
+
+DP8 = Job(dp=8, steps=6, layers=1, seed=11)
+
+
+def analyzed(truth: Truth, folder: Path) -> Result:
+    write(truth, folder)
+    return run(AnalyzeRequest(path=folder, rules=("slow_rank",), workers=1, engine="serial"))
+
+
+def blamed(result: Result) -> list[Root]:
+    assert result.cluster is not None
+    return [root for root in result.cluster.roots if root.kind in ("rank", "link", "group")]
+
+
+def near(told: tuple[int, int] | None, true: int) -> bool:
+    return told is not None and 0.95 * told[0] <= true <= 1.05 * told[1]
+
+
+def test_a_slow_rank_is_found_among_many_that_wait_for_the_schedule(tmp_path: Path) -> None:
+    """Four stages of 16: ranks of the last stages keep others waiting much longer by design than rank 5 does."""
+    slow = Fault("compute", (5,), 1.2)
+    truth = simulate(Job(pp=4, dp=16, micro_batches=8, steps=3, layers=1, hosts=8, seed=5, faults=(slow,)))
+    (root,) = blamed(analyzed(truth, tmp_path))
+    assert (root.ranks, root.why, root.steps) == ([5], "compute", [])
+    assert gain_ns(truth, slow) > 0.02 * truth.step_ns
+    assert near(root.gain_ns_per_step, gain_ns(truth, slow))
+
+
+def test_behind_the_slowest_rank_stands_the_next(tmp_path: Path) -> None:
+    """Mending rank 2 alone saves nothing, rank 1 is slower in every step; with that mended it saves what it costs."""
+    first, second = Fault("compute", (1,), 1.6), Fault("compute", (2,), 1.15)
+    truth = simulate(replace(DP8, faults=(first, second)))
+    result = analyzed(truth, tmp_path)
+    one, two = blamed(result)
+    assert (one.ranks, two.ranks, two.why, one.gain_behind_ns_per_step) == ([1], [2], "compute", None)
+    assert near(one.gain_ns_per_step, gain_ns(truth, first))
+    assert gain_ns(truth, second) < 0.01 * truth.step_ns
+    assert two.gain_ns_per_step is not None and two.gain_ns_per_step[1] < 0.01 * truth.step_ns
+    left = simulate(replace(DP8, faults=(second,)))
+    assert near(two.gain_behind_ns_per_step, gain_ns(left, second))
+    told = next(f for f in result.findings if f.evidence["ranks"] == [2])
+    assert "hidden behind others" in str(told.title)
+
+
+@pytest.mark.parametrize("steps", [(0,), (3,), (1, 4), (0, 2, 5)], ids=str)
+def test_a_rank_that_is_late_in_some_steps_is_named_with_them(steps: tuple[int, ...], tmp_path: Path) -> None:
+    fault = Fault("compute", (5,), 1.6, steps=steps)
+    truth = simulate(replace(DP8, faults=(fault,)))
+    (root,) = blamed(analyzed(truth, tmp_path))
+    numbers = [FIRST_STEP + step for step in steps]
+    assert (root.ranks, root.why, root.steps) == ([5], "compute", numbers)
+    assert near(root.gain_ns_per_step, gain_ns(truth, fault))
+    assert f"in {len(steps)} of 6 steps ({', '.join(map(str, numbers))})" in str(root.title)
+    assert str(root.next).endswith(f"npuperf analyze PATH --rank 5 --step {numbers[0]}")
+
+
+def test_a_host_that_stops_once_is_named_with_the_step(tmp_path: Path) -> None:
+    stop = Fault("stall", (3,), steps=(2,), ns=5_000_000, at=0.5)
+    (root,) = blamed(analyzed(simulate(replace(DP8, trace=True, faults=(stop,))), tmp_path))
+    assert (root.ranks, root.why, root.steps) == ([3], "host", [FIRST_STEP + 2])
+    assert "longer for its host than its peers in 1 of 6 steps (12)" in str(root.title)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_now_one_now_another_is_nobody(seed: int, tmp_path: Path) -> None:
+    """Five ranks are late once each: nobody is named, and no rank is called lasting."""
+    stops = tuple(Fault("stall", (rank,), steps=(rank,), ns=4_000_000) for rank in range(5))
+    result = analyzed(simulate(replace(DP8, seed=seed, trace=True, faults=stops)), tmp_path)
+    assert blamed(result) == []
+    assert result.cluster is not None
+    assert str(result.cluster.roots[0].title) == "now one rank is late, now another: no lasting cause"
+
+
+def test_what_lies_before_the_first_kernel_counts(tmp_path: Path) -> None:
+    """Without launches the first step begins with its first kernel: that rank 5 comes 6 ms later tell the clocks."""
+    late = Fault("stall", (5,), steps=(0,), ns=6_000_000)
+    truth = simulate(replace(DP8, faults=(late,)))
+    (root,) = blamed(analyzed(truth, tmp_path))
+    assert (root.ranks, root.why, root.steps) == ([5], "unknown", [FIRST_STEP])
+    assert near(root.gain_ns_per_step, gain_ns(truth, late))
+    assert root.evidence["begin_excess_ns_per_step"] * 6 == pytest.approx(6_000_000, rel=0.02)
+    assert str(root.title).startswith("rank 5 begins the first step 6.00 ms later than its peers")
+
+
+def test_two_ranks_of_few_steps_are_no_pattern(tmp_path: Path) -> None:
+    """Kernels that vary by a third: rank 0 is 8 % slower in two steps of three by luck, and there is nobody else."""
+    job = Job(dp=2, steps=3, layers=2, seed=20, hosts=1, jitter=0.3, host_jitter=0.2, offset_ms=0.5)
+    assert blamed(analyzed(simulate(job), tmp_path)) == []
