@@ -28,6 +28,7 @@ from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64
 from npuperf.model.result import (
+    Blame,
     Clock,
     Dependency,
     Device,
@@ -93,6 +94,7 @@ class JudgedWindow(Struct, frozen=True):
     verdict: Verdict
     steps: list[Step]
     phases: list[Phase]
+    blame: list[Blame]
     dependencies: list[Dependency]
     shortest: int
 
@@ -123,19 +125,27 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
     ]
     phases: list[tuple[int, int, Partition, Verdict]] = []
     if cuts is not None:
-        cuts = join_alike(cuts, [found.bound for _, _, found in judge_all(cuts, _PHASE)], shortest)
-        borders = zip(cuts.start.tolist(), cuts.end.tolist(), strict=True)
-        phases = [(*at, own, found) for at, (own, _, found) in zip(borders, judge_all(cuts, _PHASE), strict=True)]
+        told = judge_all(cuts, _PHASE)
+        joined = join_alike(cuts, [found.bound for _, _, found in told], shortest)
+        if len(joined) < len(cuts):
+            told = judge_all(joined, _PHASE)
+        borders = zip(joined.start.tolist(), joined.end.tolist(), strict=True)
+        phases = [(*at, own, found) for at, (own, _, found) in zip(borders, told, strict=True)]
     del judge_all  # much memory
+    blame = sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES)
     needed, *by_phase = sum_dependencies(study, [span, *((start, end) for start, end, *_ in phases)], thresholds)
-    weight = _occupying(profile.tasks)
+    weight, recorded = _occupying(profile.tasks), span_of(profile.tasks)
     return JudgedWindow(
         partition=partition,
-        whole=study.timeline.partition(window(*span_of(profile.tasks)))[0] if step is None else partition,
+        whole=partition if step is not None or recorded == span else study.timeline.partition(window(*recorded))[0],
         pace=pace,
         verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
         steps=steps,
-        phases=[_phase(study, weight, *phase, own) for phase, own in zip(phases, by_phase, strict=True)],
+        phases=[
+            _phase(study, weight, *phase, own, blame if phase[:2] == span else None)
+            for phase, own in zip(phases, by_phase, strict=True)
+        ],
+        blame=blame,
         dependencies=needed,
         shortest=shortest,
     )
@@ -194,7 +204,7 @@ def describe(
         else [],
         phases=judged.phases,
         witnesses=witnesses,
-        blame=sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES),
+        blame=judged.blame,
         dependencies=judged.dependencies,
         typical_step=typical_step(
             [s for s in judged.steps if s.whole], judged.phases, _labels_of(study), judged.shortest, thresholds
@@ -277,14 +287,19 @@ def _phase(
     partition: Partition,
     verdict: Verdict,
     dependencies: list[Dependency],
+    blame: list[Blame] | None,
 ) -> Phase:
-    """Describe one phase; ``weight``: the time of each task of the profile that counts, ns."""
+    """Describe one phase; ``weight``: the time of each task of the profile that counts, ns.
+
+    ``blame``: that of the phase where it is known, as of one that is all that is judged.
+    """
     tasks, host = study.profile.tasks, study.profile.host
     origin = study.timeline.span[0]
     first, last = np.searchsorted(tasks.start, [start, end]).tolist()
     steps = tasks.step[first:last]
     steps = steps[steps >= 0]
-    blame = sum_blame(study.blamed.within(start, end), host, study.nesting, _NAMES)
+    if blame is None:
+        blame = sum_blame(study.blamed.within(start, end), host, study.nesting, _NAMES)
     where = next((b.where for b in blame if b.where), None) if verdict.bound == "host" else None
     if where is None:
         longest = first + largest(weight[first:last], _NAMES)
@@ -316,8 +331,7 @@ def _syncs(window: DeviceWindow) -> list[SyncSite]:
     before, length = np.maximum(np.minimum(end, span[0]) - begin, 0), end - begin
     inside = Intervals(np.clip(begin, *span), np.clip(end, *span))
     held = inside.end - inside.start - study.timeline.active.within(inside)
-    pause_ns = window.thresholds.pause_ns
-    idle = IdleAfter.of(study.syncs, study.timeline.idle, study.blamed, study.launches.skew, pause_ns, span)
+    idle = IdleAfter.of(study.syncs, study.timeline.idle, study.paused, study.launches.skew, span)
     for point in study.points:
         calls = point.calls[chosen[point.calls]]
         if len(calls):

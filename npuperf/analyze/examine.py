@@ -16,7 +16,6 @@ from npuperf.analyze.summed import RankSums
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
-from npuperf.device.blame import paused
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.mode import is_graph, no_launches
@@ -153,8 +152,7 @@ def examine(
         before = earlier.tasks.get((profile.rank, profile.device), any_)
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
     report = describe(window, judged, request, summary, replaced, totals, worked)
-    waited = paused(study.blamed, study.timeline.idle, thresholds.pause_ns).within(*span)
-    view = DeviceView(**structs.asdict(window), paused=waited, report=report)
+    view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report)
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
     return Examined(
         report=report,

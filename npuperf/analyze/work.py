@@ -390,7 +390,7 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
     ranks = question.chosen_ranks
     while profiles:
         profile = profiles[0]
-        own = {*step_windows(profile.tasks)[0].tolist()} or {v.step for v in profile.vendor_steps if v.step is not None}
+        own = _steps_of(profile) if question.partial else set()
         steps |= own
         of_rank = not ranks or profile.rank in ranks
         chosen = of_rank and question.device in (None, profile.device) and question.step in (None, *own)
@@ -413,6 +413,11 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
     if found and all(e.report.cores_cube is not None for e in found):  # as the user, or the chip's name, says
         log.missing = [note for note in log.missing if note != NO_CORES]
     return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
+
+
+def _steps_of(profile: DeviceProfile) -> set[int]:
+    """Return the numbers of the steps that a device has: of its tasks, else as the exporter has them."""
+    return {*step_windows(profile.tasks)[0].tolist()} or {v.step for v in profile.vendor_steps if v.step is not None}
 
 
 def _earlier(question: Question, log: ReadLog, *, cached: bool) -> Earlier:

@@ -235,9 +235,8 @@ class IdleAfter(Struct, frozen=True):
     last: I64
 
     @classmethod
-    def of(cls, syncs: Syncs, gaps: Gaps, blamed: Blamed, skew: int, pause_ns: int, span: tuple[int, int]) -> IdleAfter:
+    def of(cls, syncs: Syncs, gaps: Gaps, pauses: Blamed, skew: int, span: tuple[int, int]) -> IdleAfter:
         """Look at the gaps that began within ``span``; ``skew`` leads from the device's clock to the host's."""
-        pauses = paused(blamed, gaps, pause_ns)
         idle = gaps.ready - gaps.start
         gap = np.searchsorted(gaps.start, pauses.start, side="right") - 1
         np.subtract.at(idle, gap, pauses.end - pauses.start)

@@ -8,7 +8,7 @@ cube and Mix Block Dim on vector cores, MIX_AIV the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import combinations
 from typing import Final, cast
@@ -287,8 +287,6 @@ _OTHERS: Final = -2
 #: Numbers below it, and differences between them and the cores of a chip, are of 16 bits.
 _FEW: Final = 1 << 14
 _FEW_BITS: Final = 10
-#: Pieces reckoned with at once: what is needed on the way stays in a processor's cache.
-_AT_ONCE: Final = 1 << 16
 _SLICES: Final = 32
 #: Share of the kernel time from which a stream matters.
 _NOTABLE: Final = 0.02
@@ -409,12 +407,11 @@ class Sweep(Struct, frozen=True):
         lost: I64 = np.zeros(len(self.index), np.int64)
         for used, (cores, wanted) in zip((self.cube, self.vector), self.sides, strict=True):
             if cores:
-                lacking = self.length  # of each piece the share for which there are too few cores
-                for first in range(0, len(lacking), _AT_ONCE):
-                    part = slice(first, first + _AT_ONCE)
-                    asked = wanted[part]
-                    share = np.divide(np.maximum(asked - cores, 0), np.maximum(asked, 1), dtype=np.float64)
-                    lacking[part] = np.rint(lacking[part] * share)
+                lacking = np.zeros(len(wanted), np.int64)  # of each piece the share for which there are too few cores
+                few = np.flatnonzero(wanted > cores)
+                asked = wanted.take(few)
+                length = self.border.take(few + 1) - self.border.take(few)
+                lacking[few] = np.rint(length * np.divide(asked - cores, asked, dtype=np.float64))
                 mine = self.per_kernel(lacking)
                 del lacking
                 mine *= used > 0
@@ -532,8 +529,8 @@ def _by_type(sweep: Sweep, length: I64) -> list[IdleType]:
     count = np.bincount(group)
     first = first_rows(group, len(count))
     sums = []
-    for idle in _idle(sweep, length):
-        sums.append(sums_of(group, _split_evenly(sweep, idle), len(first)).tolist())
+    for share in _split_evenly(sweep, _idle(sweep, length)):
+        sums.append(sums_of(group, share, len(first)).tolist())
     rows = [
         IdleType(
             type=type_[i],
@@ -547,22 +544,24 @@ def _by_type(sweep: Sweep, length: I64) -> list[IdleType]:
     return sorted(rows, key=lambda r: -(r.idle_cube_core_ns + r.idle_vector_core_ns))
 
 
-def _split_evenly(sweep: Sweep, idle: I64) -> I64:
+def _split_evenly(sweep: Sweep, amounts: Iterable[I64]) -> Iterator[I64]:
     """Share each piece's idle core time among the kernels running in it; what does not divide goes to one of them.
 
-    ``idle`` is used up.
+    One amount at a time, which is used up.
     """
     several = np.flatnonzero(sweep.running > 1)
-    each, rest = np.divmod(idle.take(several), sweep.running.take(several).astype(np.int64))
-    idle[several] = each
-    share = sweep.per_kernel(idle)
-    at, rest = several.compress(rest > 0), rest.compress(rest > 0)
+    running = sweep.running.take(several).astype(np.int64)
     # Of the kernels begun so far the one that ends last is running if any is.
     reach = np.maximum.accumulate(sweep.last)
     longest = np.maximum.accumulate(np.where(sweep.last >= reach, np.arange(len(sweep.last)), 0))
-    begun = np.searchsorted(sweep.first, at, side="right") - 1
-    np.add.at(share, longest[begun], rest)
-    return share
+    del reach
+    for idle in amounts:
+        each, rest = np.divmod(idle.take(several), running)
+        idle[several] = each
+        share = sweep.per_kernel(idle)
+        at, rest = several.compress(rest > 0), rest.compress(rest > 0)
+        np.add.at(share, longest[np.searchsorted(sweep.first, at, side="right") - 1], rest)
+        yield share
 
 
 def _pairs(sweep: Sweep, sets: list[tuple[int, ...]]) -> list[StreamPair]:

@@ -103,16 +103,24 @@ def climb(events: Spans, parent: I32, at: I64, time: I64) -> I64:
 def inherited(parent: I32, own: U8) -> U8:
     """Return what each event says (``own``), else what the innermost event around it does that says anything.
 
-    NOTHING is what tells nothing; pointers double their reach.
+    NOTHING is what tells nothing.
     """
-    says = np.append(own, np.uint8(0)) != NOTHING  # the last place is that of NONE
-    at = np.where(says[:-1], np.arange(len(parent)), parent)
+    return np.append(own, np.uint8(NOTHING)).take(nearest_said(parent, own != NOTHING), mode="wrap")
+
+
+def nearest_said(parent: I32, says: Mask) -> I64:
+    """Return for each event itself if it ``says`` anything, else the innermost event around it that does, or NONE.
+
+    Pointers double their reach.
+    """
+    at = np.where(says, np.arange(len(parent)), parent)
+    says = np.append(says, True)  # the last place is that of NONE
     open_ = np.flatnonzero(~says.take(at, mode="wrap"))
     while len(open_):
         further = at.take(at.take(open_))
         at[open_] = further
         open_ = open_.compress(~says.take(further, mode="wrap"))
-    return np.append(own, np.uint8(NOTHING)).take(at, mode="wrap")
+    return at
 
 
 # -- What a host event is about: the causes that host time is blamed on.

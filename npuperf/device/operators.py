@@ -381,13 +381,15 @@ def beside_communication(tasks: Tasks, types: Labels, thresholds: Thresholds) ->
         return BesideCommunication()
     kind = alike(types.codes, shapes.codes)
     kinds = int(kind.max()) + 1
-    usual, under = (medians(kind[mine], dur[mine], kinds) for mine in (alone, beside))
-    beyond = np.nan_to_num(np.maximum(dur[beside] - usual[kind[beside]], 0))
-    lost = np.bincount(kind[beside], weights=beyond, minlength=kinds)
     counts = [np.bincount(kind[mask], minlength=kinds) for mask in (beside, alone)]
     enough = np.minimum(*counts) >= thresholds.beside_kernels_least
-    slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
     total = np.bincount(kind[beside], weights=dur[beside], minlength=kinds)
+    known = enough.take(kind)
+    usual, under = (medians(kind[mine], dur[mine], kinds) for mine in (alone & known, beside & known))
+    beside &= known
+    beyond = np.nan_to_num(np.maximum(dur[beside] - usual[kind[beside]], 0))
+    lost = np.bincount(kind[beside], weights=beyond, minlength=kinds)
+    slower = np.flatnonzero(enough & (under >= thresholds.beside_ratio * usual) & (lost > 0))
     first = first_rows(kind, kinds)
     rows = tuple(
         Slowed(

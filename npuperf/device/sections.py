@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, say, series
 from npuperf.device.blame import main_thread
-from npuperf.device.host_events import CODE, NONE, NOTHING, Nesting, inherited
+from npuperf.device.host_events import CODE, NONE, NOTHING, Nesting, inherited, nearest_said
 from npuperf.model.groups import distinct, tally
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, U8, Labels, Mask
@@ -194,9 +194,15 @@ def _marked_parts(host: HostOps, nesting: Nesting) -> U8:
         at = nesting.at(thread, time)
         at = at[at >= 0]
         own[at[own[at] == NOTHING]] = part
-    within = inherited(nesting.parent, np.where(own == _FORWARD, np.uint8(NOTHING), own))
-    forward = inherited(nesting.parent, np.where(own == _FORWARD, own, np.uint8(NOTHING)))
-    return np.where(within == NOTHING, forward, within)
+    # Of most events nothing is told but by what is around them: what lies in what is asked of the marked ones alone.
+    at = nearest_said(nesting.parent, own != NOTHING)
+    marked = np.flatnonzero(own != NOTHING)
+    place = np.full(len(own) + 1, NONE, np.int32)  # among the marked ones; the last is that of NONE
+    place[marked] = np.arange(len(marked), dtype=np.int32)
+    said, around = own.take(marked), np.append(at, NONE).take(nesting.parent.take(marked), mode="wrap")
+    within = inherited(place.take(around, mode="wrap"), np.where(said == _FORWARD, np.uint8(NOTHING), said))
+    said = np.append(np.where(within == NOTHING, np.uint8(_FORWARD), within), np.uint8(NOTHING))
+    return said.take(place.take(at, mode="wrap"), mode="wrap")
 
 
 def _part_of(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from npuperf.device.blame import Blamed, HostThreads, blame_waits, main_thread
+from npuperf.device.blame import Blamed, HostThreads, blame_waits, main_thread, paused
 from npuperf.device.first_calls import first_calls
 from npuperf.device.host_events import Nesting
 from npuperf.device.mode import Traits
@@ -48,7 +48,7 @@ class Study(Struct, frozen=True):
     alone shows them, as ``of_tasks`` has them in any case; ``whole``: which of the steps were recorded from beginning
     to end; ``judged``: the window that verdict, findings and what-ifs are about: of the whole steps, without steps
     everything; ``since``: where it begins only when work ended that had been launched before the recording, else None;
-    ``pause_ns``: from when on host time without a call that launches is a pause.
+    ``paused``: what of ``blamed`` are pauses; ``pause_ns``: from when on host time without a call that launches is one.
     """
 
     profile: DeviceProfile
@@ -68,6 +68,7 @@ class Study(Struct, frozen=True):
     points: list[SyncPoint]
     threads: HostThreads
     blamed: Blamed
+    paused: Blamed
     sections: Sections
     replay: Replay | None
     usable: bool
@@ -105,6 +106,7 @@ class Study(Struct, frozen=True):
         if launches.known.any() and not profile.excerpt:
             replay = build_replay(tasks, launches, syncs, threads, nesting, thresholds, borders_of(steps), since=since)
             replay = replay.held_against(tasks, Intervals(steps.start[whole], steps.end[whole]))
+        blamed = blame_waits(timeline.idle, threads, nesting, launches.skew)
         start, end = timeline.span
         judged = judged_window(steps, whole) or (start if since is None else since, end)
         return cls(
@@ -124,7 +126,8 @@ class Study(Struct, frozen=True):
             syncs=syncs,
             points=sync_points(syncs, nesting, host, tasks),
             threads=threads,
-            blamed=blame_waits(timeline.idle, threads, nesting, launches.skew),
+            blamed=blamed,
+            paused=paused(blamed, timeline.idle, thresholds.pause_ns),
             sections=find_sections(tasks, types, host, nesting, thresholds),
             replay=replay,
             usable=replay is not None and replay.refusal(thresholds, judged) is None,

@@ -28,11 +28,14 @@ _Figures = Iterator[tuple[str, int, int]]
 
 
 class Witness(Struct, frozen=True):
-    """A total, ``what`` of which window it is, and the figures of every file that gives it."""
+    """A total, ``what`` of which window it is, and the figures of every file that gives it.
+
+    ``figures`` is told the tasks of the steps, too.
+    """
 
     total: Total
     what: Message
-    figures: Callable[[DeviceProfile], _Figures]
+    figures: Callable[[DeviceProfile, Mask], _Figures]
 
 
 def _under_way(profile: DeviceProfile, chosen: Mask) -> int:
@@ -57,27 +60,27 @@ def _in_steps(profile: DeviceProfile) -> Mask:
     return inside
 
 
-def _compute(profile: DeviceProfile) -> _Figures:
+def _compute(profile: DeviceProfile, in_steps: Mask) -> _Figures:
     if profile.second.steps is not None:
-        found = _under_way(profile, _in_steps(profile) & (profile.tasks.work == Work.COMPUTE))
+        found = _under_way(profile, in_steps & (profile.tasks.work == Work.COMPUTE))
         yield profile.second.steps, sum(v.compute for v in profile.vendor_steps), found
 
 
-def _communication(profile: DeviceProfile) -> _Figures:
+def _communication(profile: DeviceProfile, in_steps: Mask) -> _Figures:
     second, mine = profile.second, profile.tasks.work == Work.COMMUNICATION
     known = [v.comm for v in profile.vendor_steps if v.comm is not None]
     if second.steps is not None and known and len(known) == len(profile.vendor_steps):
-        yield second.steps, sum(known), _under_way(profile, _in_steps(profile) & mine)
+        yield second.steps, sum(known), _under_way(profile, in_steps & mine)
     if second.communication is not None:
         yield second.communication.source, second.communication.ns, _under_way(profile, mine)
 
 
-def _kernel_time(profile: DeviceProfile) -> _Figures:
+def _kernel_time(profile: DeviceProfile, _: Mask) -> _Figures:
     found = int(profile.tasks.dur[profile.tasks.work == Work.COMPUTE].sum())
     yield from ((told.source, told.ns, found) for told in profile.second.kernels)
 
 
-def _kernels(profile: DeviceProfile) -> _Figures:
+def _kernels(profile: DeviceProfile, _: Mask) -> _Figures:
     found = int(np.count_nonzero(profile.tasks.work == Work.COMPUTE))
     yield from ((told.source, told.count, found) for told in profile.second.kernels)
 
@@ -86,7 +89,7 @@ def _kernels(profile: DeviceProfile) -> _Figures:
 _HALF: Final = 0.5
 
 
-def _steps(profile: DeviceProfile) -> _Figures:
+def _steps(profile: DeviceProfile, _: Mask) -> _Figures:
     """Compare the steps in which the host ran torch operators with those of which a device task is there.
 
     Not of Kineto traces: what still runs when one is stopped is not in it, and the steps before are whole.
@@ -120,10 +123,11 @@ _WHAT: Final = {witness.total: witness.what for witness in WITNESSES}
 
 def check_totals(profile: DeviceProfile, thresholds: Thresholds) -> list[WitnessCheck]:
     """Hold the tasks of a device against every total that another file of the recording gives."""
+    in_steps = _in_steps(profile)
     return [
         _check(witness.total, source, told, found, thresholds)
         for witness in WITNESSES
-        for source, told, found in witness.figures(profile)
+        for source, told, found in witness.figures(profile, in_steps)
         if told > 0
     ]
 

@@ -358,6 +358,6 @@ def test_idle_time_counts_to_the_last_wait_that_had_begun_without_pauses() -> No
         idle = IdleAfter.of(
             Syncs(np.zeros(6, np.int64), ints(*(c[0] for c in calls)), ints(*(c[1] for c in calls)), np.arange(6)),
             Gaps(start, end, end, end, np.arange(len(start)), known),
-            blamed, SKEW, PAUSE, span,
+            blamed, SKEW, span,
         )  # fmt: skip
         assert idle.total(ints(*chosen)) == expected
