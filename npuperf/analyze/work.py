@@ -474,7 +474,8 @@ def _input(
         warnings.append(say_n("several folders say that they are rank {ranks}, so they are not looked at as one job",
                               "several folders say that they are the same rank ({ranks}), so they are not looked at as "
                               "one job", len(claimed), ranks=series(claimed)))  # fmt: skip
-    first = recording.sources[0]
+    there = recording.sources
+    first = there[0]
     kind: InputKind = first.kind
     if len(sources) > 1:
         kind = "cluster"
@@ -483,7 +484,7 @@ def _input(
     elif recording.path.is_dir() and first.kind == "csv" and not first.kernels:
         kind = "json" if first.timeline else "db" if first.db else "csv"
     read = [at for at, s in enumerate(sources) if s.error is None]
-    roots = [recording.sources[at].root for at in read]
+    roots = [there[at].root for at in read]
     missing = name_places([sources[at].log.missing for at in read], [own[at] for at in read], roots)
     return Input(
         path=str(recording.path),
