@@ -23,7 +23,7 @@ from npuperf.job.links import analysed
 from npuperf.job.match import Matched
 from npuperf.job.pipeline import PipelineStages
 from npuperf.model.groups import alike, distinct
-from npuperf.model.labels import I64, Mask
+from npuperf.model.labels import F64, I64, Mask
 
 ONE_BY_ONE: Final = "1F1B"
 ALL_FORWARD_FIRST: Final = "GPipe"
@@ -104,7 +104,15 @@ def find_schedule(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
         why = say("per step {n} activations from stage to stage, {around} from the last to the first", n=each,
                   around=around)  # fmt: skip
         return Schedule(why, micro, each // micro, INTERLEAVED)
-    return _in_order(matched, moved, stages, each, parts)
+    found = _in_order(matched, moved, stages, each, parts)
+    if stages.count == 2 and parts[1] == 1 and found.name == ONE_BY_ONE and each % 2 == 0 and each & (each - 1):
+        # Chunks of two stages go over the same link: 2v - 1 times an even number of micro-batches.
+        back = moved.sender[~moved.down]
+        spent = np.concatenate([r.compute_before for r in ranks])[back]
+        between = _between(spent[np.lexsort((matched.start[back], moved.run[~moved.down]))], each)
+        if between.max() > _EVEN * between.min():
+            return Schedule(say("chunks of two stages would look alike, and compute between exchanges is uneven"))
+    return found
 
 
 def _pairs(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages) -> I64:
@@ -194,6 +202,11 @@ def _in_order(
     return Schedule(say("activations and gradients are in an order that is neither 1F1B's nor GPipe's"))
 
 
+def _between(spent: I64, times: int) -> F64:
+    """Return what is computed between exchanges, the median of all runs of ``times`` of them, ns."""
+    return np.asarray(np.median(np.diff(spent.reshape(-1, times), axis=1), axis=0))
+
+
 def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStages, pairs: I64) -> Schedule:
     """Tell the schedule by how often stages exchange, where it is not recorded who received.
 
@@ -216,8 +229,7 @@ def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
     if one_by_one and all_first and last > 2:
         lower = np.where(stages.of[matched.rank[pairs[:, 0]]] > stages.of[matched.rank[pairs[:, 1]]], *pairs.T)
         spent = np.concatenate([r.compute_before for r in ranks])[lower]
-        spent = spent[np.lexsort((matched.start[lower], run))].reshape(-1, last)
-        between = np.median(np.diff(spent, axis=1), axis=0)
+        between = _between(spent[np.lexsort((matched.start[lower], run))], last)
         middle, others = between[last // 2 - 1], np.delete(between, last // 2 - 1)
         all_first = bool(middle > _EVEN * others.max())
         one_by_one = bool(between.max() <= _EVEN * between.min())

@@ -174,6 +174,22 @@ def test_an_order_of_no_known_schedule_is_none() -> None:
     assert "neither 1F1B's nor GPipe's" in str(found.why)
 
 
+def test_chunks_of_two_stages_are_not_counted_as_micro_batches() -> None:
+    """Two micro-batches in two chunks: activations a and b go round to x, gradients g and a2, a3 back to k; as many of
+    them, and as far ahead, as in 1F1B with six. But what stage 1 computes between its sends is F or B or more.
+    """
+    ranks = both(
+        "F a0 F a1 b0 b1 F x0 F x1 g0 g1 B a2 B a3 k0 B k1 B",
+        "a0 F a1 b0 F b1 x0 F x1 F B g0 B g1 a2 a3 B k0 B k1",
+    )
+    assert told_by(ranks).micro_batches is None and "uneven" in str(told_by(ranks).why)
+    six = both(
+        "F a0 F a1 g0 B F a2 g1 B F a3 g2 B F a4 g3 B F a5 g4 B g5 B",
+        "a0 F B a1 g0 F B a2 g1 F B a3 g2 F B a4 g3 F B a5 g4 F B g5",
+    )
+    assert (told_by(six).micro_batches, told_by(six).name) == (6, "1F1B")
+
+
 def test_without_gradients_it_is_forward_only() -> None:
     found = told_by(both("F a0 F a1 F a2", "a0 F a1 F a2 F"))
     assert (found.micro_batches, found.name) == (3, "forward only")
