@@ -294,7 +294,9 @@ def apart_line(device: Device) -> Message | None:
     whole = device.window
     waits = device.communication.waits if device.communication else None
     if whole.comm_transfer_ns or whole.comm_wait_ns:
-        return waits
+        if whole.comm_unknown_ns <= _NOTABLE * whole.span_ns:
+            return waits
+        return chain(waits, say("load all ranks of the job: only together they tell transfer from waiting"))
     if whole.comm_exposed_ns <= _NOTABLE * whole.span_ns:
         return None
     return chain(waits, say("one rank alone cannot tell transfer from waiting: load all ranks"))

@@ -136,6 +136,8 @@ def test_ranks_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     result = analyze(path, rank=1)
     assert any("rank_3" in str(w) for w in result.input.warnings)
     assert result.devices[0].window.comm_unknown_ns > 0  # its operations with rank 3 nobody can split
+    told = "load all ranks of the job: only together they tell transfer from waiting"
+    assert told in " ".join(render(result, "text", View()).split()) and "alone cannot tell" not in str(result.verdict)
 
 
 def test_a_rank_without_its_job_cannot_tell(tmp_path: Path) -> None:
