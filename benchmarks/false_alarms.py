@@ -5,7 +5,9 @@
 Steps are drawn from one distribution for both sides: with and without autocorrelation, in shapes that real steps
 have, in runs that differ or do not. It is measured in how many of a hundred pairs the new side is called worse
 (neither ratio nor floor helps), and how many times the steps' standard deviation the new side must be slower to be
-called worse in nine of ten pairs. With --update-docs the tables of docs/accuracy.md are written anew.
+called worse in nine of ten pairs. Then two sides are compared whose steps have a noise of 1 %, unchanged and with one
+change of 2 %: in how many of a hundred pairs they are told to differ, and to be the same, with the tolerance that
+comparisons have. With --update-docs the tables of docs/accuracy.md are written anew.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ import numpy as np
 from figures import filled
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from npuperf.advise import load_thresholds
+from npuperf.against.compare import judge_steps
 from npuperf.model.noise import judge_shift, shift_interval
+from npuperf.model.parts import Digest, PartSum, TypeSteps
 
 Steps = np.ndarray
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -133,6 +138,125 @@ def cases() -> Iterator[Case]:
             yield Case("normal", 8, phi, before=before, noisier=noisier)
 
 
+# --- two sides with operators, with the tolerance of a comparison ----------------------------------------------------
+
+STEP_NS, NOISE, CHANGE = 100e6, 0.01, 0.02
+#: Parts of a step that operators take; the host has the rest.
+OPERATORS = {"MatMulV3": 0.2, "FlashAttentionScore": 0.2, "RmsNorm": 0.1, "Add": 0.1, "SwiGlu": 0.1, "AdamW": 0.1}
+COMPARED = (8, 10, 20, 50)
+#: A part by which the second half of a run is slower than the first one, of the step: a chip that gets warm.
+DRIFT = 0.02
+
+
+def drift(luck: np.random.Generator, n: int, phi: float) -> Steps:
+    """The second half of a run is slower."""
+    return alike(luck, n, phi) + DRIFT / NOISE * (np.arange(n) >= n / 2)
+
+
+DRAWN = {**SHAPES, "drift": drift}
+
+
+def of_the_step(luck: np.random.Generator, draw: Callable[[], Steps]) -> dict[str, Steps]:
+    """Whatever slows a step slows all that it does."""
+    noise = 1 + NOISE * draw()
+    return {name: part * noise for name, part in {**OPERATORS, "": 0.2}.items()}
+
+
+def of_the_host(luck: np.random.Generator, draw: Callable[[], Steps]) -> dict[str, Steps]:
+    """What slows a step is between its operators, which vary by 0.1 %."""
+    host = 0.2 + NOISE * draw()
+    parts = {name: part * (1 + 0.001 * luck.standard_normal(len(host))) for name, part in OPERATORS.items()}
+    return {**parts, "": host}
+
+
+def of_operators(luck: np.random.Generator, draw: Callable[[], Steps]) -> dict[str, Steps]:
+    """Each operator varies by itself, by as much as makes up the noise together."""
+    alone = NOISE / len(OPERATORS) ** 0.5
+    parts = {name: part + alone * draw() for name, part in OPERATORS.items()}
+    return {**parts, "": np.full(len(parts["Add"]), 0.2)}
+
+
+NOISES = {"all of a step alike": of_the_step, "between operators": of_the_host, "each operator by itself": of_operators}
+
+
+def unchanged(parts: dict[str, Steps]) -> dict[str, Steps]:
+    """Nothing."""
+    return parts
+
+
+def one_operator(parts: dict[str, Steps]) -> dict[str, Steps]:
+    """One operator takes 2 % of the step longer."""
+    return {**parts, "MatMulV3": parts["MatMulV3"] * (1 + CHANGE / OPERATORS["MatMulV3"])}
+
+
+def everything(parts: dict[str, Steps]) -> dict[str, Steps]:
+    """All of the step takes 2 % longer."""
+    return {name: part * (1 + CHANGE) for name, part in parts.items()}
+
+
+def hidden(parts: dict[str, Steps]) -> dict[str, Steps]:
+    """One operator takes as much longer while the host is the limit: the step stays as long as it was."""
+    return {**one_operator(parts), "": parts[""] - CHANGE * parts["MatMulV3"] / OPERATORS["MatMulV3"]}
+
+
+CHANGES = {"none": unchanged, "one operator": one_operator, "everything": everything, "hidden": hidden}
+
+
+def digest(parts: dict[str, Steps]) -> Digest:
+    """Return the sums of a run whose steps have these parts."""
+    spans = np.rint(STEP_NS * np.sum([*parts.values()], axis=0)).astype(int).tolist()
+    n = len(spans)
+    types = [
+        TypeSteps(type=name, ns=np.rint(STEP_NS * part).astype(int).tolist(), count=[1] * n)
+        for name, part in parts.items()
+        if name
+    ]
+    total = sum(spans)
+    return Digest(devices=1, windows=n, steps=[*range(n)], span_ns=spans, total_ns=total, types=types, counts=[],
+                  parts=[PartSum(part="compute", key=None, ns=total, count=n)])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of so many steps a side: how many of a hundred pairs are told to differ, and to be the same."""
+
+    steps: int
+    differs: float
+    same: float
+
+
+def tell(noise: str, change: str, shape: str, phi: float, steps: int, pairs: int, seed: int) -> Told:
+    """Compare so many pairs."""
+    drawn = DRAWN[shape]
+    at = [list(NOISES).index(noise), list(CHANGES).index(change), list(DRAWN).index(shape), int(10 * phi)]
+    luck = np.random.default_rng([seed, steps, *at])
+    limits, verdicts = load_thresholds(), []
+    spread = 1.0 if shape == "drift" else float(np.std(drawn(luck, 20_000, phi)))
+    for _ in range(pairs):
+        sides = []
+        for new in (False, True):
+            parts = NOISES[noise](luck, lambda: drawn(luck, steps, phi) / spread)
+            sides.append([digest(CHANGES[change](parts) if new else parts)])
+        verdicts.append(judge_steps(*sides, limits).verdict)
+    differs = sum(verdict in ("better", "worse") for verdict in verdicts)
+    return Told(steps, 100 * differs / pairs, 100 * verdicts.count("same") / pairs)
+
+
+def told_table(pairs: int, seed: int) -> str:
+    """Return the table of what comparisons tell, of so many pairs a cell."""
+    lines = [_line("steps", "what varies", "change", *COMPARED), "|---|---|---|" + "---|" * len(COMPARED)]
+    cases = [(noise, change, "normal", 0.0) for change in CHANGES for noise in NOISES if change != "hidden"]
+    cases += [("between operators", "hidden", "normal", 0.0), ("between operators", "hidden", "normal", 0.6)]
+    for noise in NOISES:
+        cases += [(noise, "none", "normal", 0.6), (noise, "none", "one step in ten is slow", 0.0),
+                  (noise, "none", "skewed", 0.0), (noise, "none", "drift", 0.0)]  # fmt: skip
+    for noise, change, shape, phi in cases:
+        found = [tell(noise, change, shape, phi, steps, pairs, seed) for steps in COMPARED]
+        named = f"{shape}, autocorrelation {phi:.1f}" if phi else shape
+        lines.append(_line(named, noise, change, *(f"{one.differs:.1f} % · {one.same:.0f} %" for one in found)))
+    return "\n".join(lines)
+
+
 def table(rows: list[Row]) -> str:
     """Return the tables of docs/accuracy.md: one run a side in columns by steps, then several runs."""
     single = [row for row in rows if row.case.runs == 1 and not row.case.apart and row.case.before is None]
@@ -163,14 +287,20 @@ def _cell(row: Row) -> str:
 def main() -> int:
     """Measure everything, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=4000)
+    parser.add_argument("--pairs", type=int, default=4000, help="pairs of steps, per cell; none: 0")
     parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--compared", type=int, default=400, help="pairs that are compared, per cell; none: 0")
     parser.add_argument("--update-docs", action="store_true")
     asked = parser.parse_args()
-    found = table([measure(case, asked.pairs, asked.seed) for case in cases()])
-    print(found)
-    if asked.update_docs:
-        PAGE.write_text(filled(PAGE.read_text("utf-8"), "false-alarms", found), "utf-8")
+    made = {}
+    if asked.compared:
+        made["compared"] = told_table(asked.compared, asked.seed)
+    if asked.pairs:
+        made["false-alarms"] = table([measure(case, asked.pairs, asked.seed) for case in cases()])
+    for name, found in made.items():
+        print(found)
+        if asked.update_docs:
+            PAGE.write_text(filled(PAGE.read_text("utf-8"), name, found), "utf-8")
     return 0
 
 

@@ -35,6 +35,7 @@ from npuperf.against.metrics import register_all
 from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.model.comparison import Comparison, WaterfallPart
+from npuperf.model.noise import EQUIVALENCE
 from npuperf.model.result import Result
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -328,9 +329,14 @@ def ask(pair: Pair, folder: Path) -> Asked:
     """Write, analyze and compare a pair."""
     old, new = (analyze(AnalyzeRequest(path=pair.write(side, folder / f"side{side}"))) for side in (0, 1))
     thresholds = load_thresholds()
+    register_all()
     found = compare_results([old], [new], thresholds)
     conditions = [parse_gate(gate, Result) for gate in GATES]
-    failed = tuple(gate.expr for gate in (judge_gate(each, new, [old]) for each in conditions) if gate.status == "fail")
+    failed = tuple(
+        gate.expr
+        for gate in (judge_gate(each, new, [old], comparison=found) for each in conditions)
+        if gate.status == "fail"
+    )
     back = compare_results([new], [old], thresholds)
     wrong = {
         "sum": _sum(found),
@@ -414,7 +420,6 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--update-docs", action="store_true", help="write the table of docs/accuracy.md")
     options = parser.parse_args()
-    register_all()
     seeds = range(options.first, options.first + options.pairs)
     pairs = [KINDS[options.kind](seed) if options.kind else pair(seed) for seed in seeds]
     pairs += [noise(seed) for seed in range(10_000 + options.first, 10_000 + options.first + options.noise)]
@@ -429,14 +434,20 @@ def main() -> int:
     print(found)
     if options.update_docs:
         PAGE.write_text(filled(PAGE.read_text("utf-8"), "planted-pairs", found), "utf-8")
-    noises = [each.comparison.interval_ns for each in asked if each.pair.kind == "noise"]
-    alarms = sum(interval is None or not interval[0] <= 0 <= interval[1] for interval in noises)
+    noises = [each.comparison for each in asked if each.pair.kind == "noise"]
+    alarms = sum(_leaves_out_zero(found) for found in noises)
     took = (perf_counter() - began) / len(asked)
     rows = [row for each in asked if each.pair.kind == "noise" for row in each.comparison.rows]
     changed = sum(row.kind == "operator" and row.verdict in ("better", "worse") for row in rows)
     print(f"noise: {alarms} of {len(noises)} intervals leave out zero, {changed} operators are told to have changed")
     print(f"{took:.2f} s a pair")
     return 1 if any(each.wrong for each in asked) or alarms > max(1, len(noises) / 100) else 0
+
+
+def _leaves_out_zero(found: Comparison) -> bool:
+    """Tell whether an interval that a change is told by has no zero in it, or there is none."""
+    low, high = found.interval_ns or (1, 1)
+    return found.confidence != EQUIVALENCE and not low <= 0 <= high
 
 
 def table(asked: list[Asked]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from npuperf.advise import RULES
+from npuperf.against.step_kinds import Kind, kinds
 from npuperf.base.messages import Message, Parameter, Series, chain, ns, say, say_n, series
 from npuperf.model.comparison import FindingChange
 from npuperf.model.parts import Digest, PartSum
@@ -20,8 +21,6 @@ from npuperf.model.thresholds import Thresholds
 _NAMED: Final = 5
 #: Operator types that say what a step runs more of than others.
 _TYPES: Final = 3
-#: What a step runs: kernels of each type.
-_Runs = frozenset[tuple[str, int]]
 
 
 def aligned(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds) -> list[Message]:
@@ -35,20 +34,15 @@ def aligned(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
 
 def _steps(old: Sequence[Digest], new: Sequence[Digest]) -> Iterator[Message]:
     """Yield the steps that differ, where most steps of both sides are alike; else every step differs."""
-    sides: list[list[tuple[int, _Runs]]] = [[], []]  # the number of every step, and its kernels by type
-    for found, digests in zip(sides, (old, new), strict=True):
-        for digest in digests:
-            for place, step in enumerate(digest.steps):
-                counts = ((t.type, t.count[place]) for t in digest.types if place < len(t.count) and t.count[place])
-                found.append((step, frozenset(counts)))
+    sides = [[pair for d in digests for pair in zip(d.steps, kinds(d), strict=True)] for digests in (old, new)]
     if not all(sides):
         return
     usual = [Counter(runs for _, runs in side).most_common(1)[0][0] for side in sides]
     if usual[0] != usual[1]:
         return
-    kinds = [{runs for _, runs in side} for side in sides]
-    missing = [(step, runs) for step, runs in sides[0] if runs not in kinds[1]]
-    inserted = [(step, runs) for step, runs in sides[1] if runs not in kinds[0]]
+    known = [{runs for _, runs in side} for side in sides]
+    missing = [(step, runs) for step, runs in sides[0] if runs not in known[1]]
+    inserted = [(step, runs) for step, runs in sides[1] if runs not in known[0]]
     for step, runs in missing[:_NAMED]:
         what = _differs(runs, usual[0])
         yield say("step {step} of the old side is like none of the new one: {what}", step=step, what=what)
@@ -62,7 +56,7 @@ def _steps(old: Sequence[Digest], new: Sequence[Digest]) -> Iterator[Message]:
         )
 
 
-def _differs(runs: _Runs, usual: _Runs) -> Message:
+def _differs(runs: Kind, usual: Kind) -> Message:
     """Say of what a step has more or fewer kernels than usual."""
     mine, others = Counter(dict(runs)), Counter(dict(usual))
     more = Counter({name: mine[name] - others[name] for name in {*mine, *others} if mine[name] != others[name]})

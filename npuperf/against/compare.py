@@ -11,6 +11,7 @@ from npuperf.against.aligned import aligned, by_new_waits, finding_changes
 from npuperf.against.causes import cause_changes, cause_sentence
 from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch, told_apart
 from npuperf.against.shifts import operator_rows, shifts, step_row
+from npuperf.against.step_kinds import StepKinds, sure_change
 from npuperf.against.waterfall import folded, parts_of, rounded, side_by_side, sum_runs
 from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, series, share
 from npuperf.model.comparison import Comparison, WaterfallPart, worded
@@ -178,6 +179,7 @@ def compare_results(
         stepped=stepped,
         method=judged.method,
         confidence=judged.confidence,
+        sure_ns=round(judged.sure),
         workload=workload,
         parity=parity,
         causes=tuple(causes),
@@ -226,8 +228,25 @@ def _judged_steps(
         return Judged("cannot_tell", why, needs=_MARK)
     if apart is not None:
         return Judged("cannot_tell", apart)
-    judged = judge_shift(*samples, ratio=thresholds.compare_ratio, floor=thresholds.compare_floor_ns)
+    judged = judge_steps(old, new, thresholds, samples)
     if not stepped[0] and judged.interval is None:
         why = say("no steps are recorded: all that one side recorded stands against all that the other one did")
         return Judged("cannot_tell", why, needs=_MARK)
     return judged
+
+
+def judge_steps(
+    old: Sequence[Digest],
+    new: Sequence[Digest],
+    thresholds: Thresholds,
+    samples: Sequence[Sequence[F64]] | None = None,
+) -> Judged:
+    """Judge by how much steps of new runs are longer; ``samples``: their lengths, where not all runs tell any."""
+    if samples is None:
+        samples = [[np.array(d.span_ns, np.float64) for d in side] for side in (old, new)]
+    ratio, floor = thresholds.compare_ratio, thresholds.compare_floor_ns
+    of, sure = StepKinds(old, new), 0.0
+    if all(digest.steps for digest in (*old, *new)):
+        median = float(np.median(np.concatenate(samples[0])))
+        sure = sure_change(old, new, of, max(ratio * median, floor))
+    return judge_shift(*of.leveled(*samples), ratio=ratio, floor=floor, sure=sure)

@@ -76,7 +76,8 @@ def judge_gate(
     elif condition.relative:
         runs = [found, *(metric.measure(one, argument) for one in again)]
         apart = None if comparison is None or condition.metric.exact else told_apart(comparison.parity)
-        answer, baseline, limit = _changed(condition, runs, before)
+        sure = comparison.sure_ns if comparison is not None and metric.name == "step_time" else 0
+        answer, baseline, limit = _changed(condition, runs, before, sure)
         if apart is not None:
             answer = _Answer("cannot_tell", apart)
     else:
@@ -250,11 +251,12 @@ def _aggregated(aggregate: Aggregate, values: Sequence[float]) -> float:
 
 
 def _changed(
-    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured]
+    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured], sure: float
 ) -> tuple[_Answer, float | None, float | None]:
     """Judge by how much a figure differs from the baseline's; return also that, and the limit which follows from it.
 
-    What is exact is that of the first of the ``runs``. Where more on either side could change the answer there is none.
+    ``sure``: by how much parts of it changed for certain. What is exact is that of the first of the ``runs``. Where
+    more on either side could change the answer there is none.
     """
     exact, each, holds = condition.metric.exact, condition.aggregate == "each", _HOLDS[condition.sign]
     if exact or each:
@@ -274,7 +276,7 @@ def _changed(
         single = None if failed else _single_steps(condition, runs[0], limit)
         answer = _Answer("fail" if failed else "pass", single, value)
     else:
-        answer = _noisy(condition, runs, before, value, base, beyond)
+        answer = _noisy(condition, runs, before, value, base, beyond, sure)
     if answer.status == "cannot_tell":
         return answer, base, limit
 
@@ -308,6 +310,7 @@ def _noisy(
     value: float,
     base: float,
     beyond: float,
+    sure: float,
 ) -> _Answer:
     """Judge what is measured in time, in the steps of the device that counts; ``beyond``: what change is allowed."""
     import numpy as np
@@ -324,7 +327,7 @@ def _noisy(
     arrays = [np.array(side, np.float64) for side in sides]
     ratio = abs(condition.limit) / 100 if condition.share else 0.0
     floor = max(condition.floor, 0.0 if condition.share else abs(condition.limit))
-    judged = judge_shift(arrays[: len(before)], arrays[len(before) :], ratio=ratio, floor=floor)
+    judged = judge_shift(arrays[: len(before)], arrays[len(before) :], ratio=ratio, floor=floor, sure=sure)
     if judged.interval is None or judged.estimate is None:
         return _Answer("cannot_tell", chain(judged.method, judged.needs), value)
     by = judged.estimate if condition.aggregate in (None, "median") else value - base

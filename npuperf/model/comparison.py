@@ -135,7 +135,8 @@ class Comparison(Model, frozen=True, kw_only=True):
 
     ``old_step_ns``, ``new_step_ns`` and ``delta_ns`` are of the mean step, which the ``waterfall`` explains to the ns;
     ``old_median_ns`` and ``new_median_ns`` of the median one, which ``interval_ns`` is about: of the difference of the
-    steps, found by ``method``, at ``confidence``. ``samples``: steps of both sides; ``stepped``: whether each side has
+    steps, found by ``method``, at ``confidence``. ``sure_ns``: by how much operators that changed for certain make the
+    step longer in sum, if their time counts in it. ``samples``: steps of both sides; ``stepped``: whether each side has
     steps recorded, without which all that it recorded counts as one. ``expected_ns``: what was predicted to be saved
     per step. ``parity``: what differs between the set-ups, what may change most first.
     ``workload``: whether both sides ran the same. ``causes``: of a job, what lasts and costs its step another time than
@@ -156,6 +157,7 @@ class Comparison(Model, frozen=True, kw_only=True):
     stepped: tuple[bool, bool] = (True, True)
     method: Message | None = None
     confidence: float | None = None
+    sure_ns: int = 0
     expected_ns: tuple[int, int] | None = None
     workload: Parity = "unknown"
     parity: tuple[Difference, ...] = ()

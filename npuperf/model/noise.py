@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, comb, sqrt
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -29,9 +30,11 @@ from npuperf.model.labels import F64, I64
 
 #: How sure intervals are: a shift lies below one in no more than half of the other cases, and above it in half.
 CONFIDENCE: Final = 0.99
-_TAIL: Final = (1 - CONFIDENCE) / 2
-_NORMAL: Final = 2.5758  # standard errors of the normal distribution that leave this tail
-#: The same of Student's distribution, by degrees of freedom; runs with fewer are too few to be samples themselves.
+#: How sure the interval is that lies within a tolerance: both its ends are tested at 5 %, as equivalence is (two
+#: one-sided tests: Schuirmann 1987; FDA, Statistical Approaches to Establishing Bioequivalence, 2001).
+EQUIVALENCE: Final = 0.90
+#: Standard errors of Student's distribution that leave the tail of ``CONFIDENCE``, by degrees of freedom; runs with
+#: fewer are too few to be samples themselves.
 _STUDENT: Final = {4: 4.604, 5: 4.032, 6: 3.707, 8: 3.355, 10: 3.169, 15: 2.947, 20: 2.845, 30: 2.750, 60: 2.660}
 #: Standard errors above the measured autocorrelation, and the most that is believed of one.
 _DOUBT: Final = 1.5
@@ -61,12 +64,15 @@ class ShiftInterval(Struct, frozen=True):
     runs: str | None = None
 
 
-def shift_interval(old: Sequence[F64], new: Sequence[F64]) -> ShiftInterval:
-    """Return by how much new samples are above old ones; each side has finite samples, in order, run by run."""
+def shift_interval(old: Sequence[F64], new: Sequence[F64], confidence: float = CONFIDENCE) -> ShiftInterval:
+    """Return by how much new samples are above old ones; each side has finite samples, in order, run by run.
+
+    An interval of less than ``CONFIDENCE`` has no least width for few samples.
+    """
     before, after = np.sort(np.concatenate(old)), np.sort(np.concatenate(new))
-    dropped, exact = _dropped(len(before), len(after))
+    dropped, exact = _dropped(len(before), len(after), round((1 - confidence) / 2, 9))
     estimate, low, high = _shift(before, after, dropped)
-    wider = widening(old, new) * unevenness(before, after)
+    wider = widening(old, new, _FEW if confidence >= CONFIDENCE else 0) * unevenness(before, after)
     below, above, runs = _among_runs(old, new, estimate)
     return ShiftInterval(
         estimate=estimate,
@@ -78,8 +84,11 @@ def shift_interval(old: Sequence[F64], new: Sequence[F64]) -> ShiftInterval:
     )
 
 
-def widening(old: Sequence[F64], new: Sequence[F64]) -> float:
-    """Return how many times as wide the interval is as if samples were independent, for their autocorrelation."""
+def widening(old: Sequence[F64], new: Sequence[F64], few: float = _FEW) -> float:
+    """Return how many times as wide the interval is as if samples were independent, for their autocorrelation.
+
+    Of n samples a side 1 + ``few`` / n times at least.
+    """
     runs = [*old, *new]
     samples = sum(map(len, runs))
     measured = sum(len(run) * autocorrelation(run) for run in runs) / samples
@@ -88,7 +97,7 @@ def widening(old: Sequence[F64], new: Sequence[F64]) -> float:
         (sum(map(len, side)), sum(len(run) * inflation(len(run), alike) for run in side)) for side in (old, new)
     ]
     inverse = sum(1 / n for n, _ in per_side)
-    return max(sqrt(sum(inflated / n**2 for n, inflated in per_side) / inverse), 1 + _FEW * inverse / 2)
+    return max(sqrt(sum(inflated / n**2 for n, inflated in per_side) / inverse), 1 + few * inverse / 2)
 
 
 def unevenness(old: F64, new: F64) -> float:
@@ -131,13 +140,26 @@ def inflation(n: int, alike: float) -> float:
     return variance / (1 - (variance - 1) / (n - 1)) if n > 1 else 1.0
 
 
-@lru_cache(maxsize=64)
-def _dropped(m: int, n: int) -> tuple[int, bool]:
-    """Return how many of the lowest differences the interval leaves out, as of the highest; and whether exactly so."""
+@lru_cache(maxsize=256)
+def _dropped(m: int, n: int, tail: float = (1 - CONFIDENCE) / 2) -> tuple[int, bool]:
+    """Return how many of the lowest differences the interval leaves out, as of the highest; and whether exactly so.
+
+    ``tail``: how often the shift may lie beyond one end.
+    """
     if min(m, n) <= _EXACT_SAMPLES and comb(m + n, m) < _EXACT_ARRANGEMENTS:
         below = np.cumsum(_arrangements(min(m, n), max(m, n))) / comb(m + n, m)
-        return max(int(np.searchsorted(below, _TAIL, side="right")) - 1, 0), True
-    return max(int(m * n / 2 - _NORMAL * sqrt(m * n * (m + n + 1) / 12) - 0.5), 0), False
+        return max(int(np.searchsorted(below, tail, side="right")) - 1, 0), True
+    return max(int(m * n / 2 + NormalDist().inv_cdf(tail) * sqrt(m * n * (m + n + 1) / 12) - 0.5), 0), False
+
+
+def surely_shifted(old: Sequence[F64], new: Sequence[F64], tests: int) -> float | None:
+    """Return the shift where it is more than chance even as one of so many tests, at ``CONFIDENCE`` for all of them."""
+    tail = (1 - CONFIDENCE) / 2 / max(tests, 1)
+    m, n = (sum(map(len, side)) for side in (old, new))
+    if min(m, n) <= _EXACT_SAMPLES and 1 / comb(m + n, m) > tail:  # ranks cannot be as sure
+        return None
+    shift = shift_interval(old, new, 1 - 2 * tail)
+    return shift.estimate if shift.low > 0 or shift.high < 0 else None
 
 
 def _arrangements(m: int, n: int) -> I64:
@@ -211,6 +233,7 @@ class Judged(Struct, frozen=True):
     ``estimate``: the typical difference of a new and an old sample. ``interval``: where it lies at ``confidence``,
     both None where there are too few samples or nothing is left to chance. ``tolerance``: up to which a difference is
     not worth a word. ``steps``: so many on each side would decide, roughly; ``needs`` says how to get there.
+    ``sure``: by how much parts of what is judged changed for certain, in sum.
     """
 
     verdict: Outcome
@@ -221,6 +244,7 @@ class Judged(Struct, frozen=True):
     tolerance: float = 0.0
     steps: int | None = None
     needs: Message | None = None
+    sure: float = 0.0
 
     @property
     def margin(self) -> float | None:
@@ -228,12 +252,16 @@ class Judged(Struct, frozen=True):
         return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
-def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, floor: float = 0.0) -> Judged:
+def judge_shift(
+    old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, floor: float = 0.0, sure: float = 0.0
+) -> Judged:
     """Judge two sides, each of one series of samples per run, in order. Samples that are no numbers do not count.
 
     "worse": the whole interval is above zero, and the estimate above the ``ratio`` of the old side's median and above
     the ``floor``; "better": the same downwards. "same": the whole interval is within the greater of these two, or both
-    sides have the very same samples. Everything else cannot be told.
+    sides have the very same samples. Everything else cannot be told. The interval is that of ``CONFIDENCE``, and that
+    of ``EQUIVALENCE`` where this shows sameness, or a change by which parts of what is judged have changed for certain:
+    ``sure``, by how much in sum.
     """
     old, new = ([kept for run in side if (kept := _numbers(run)).size] for side in (old, new))
     before, after = (np.sort(np.concatenate(side)) if side else np.empty(0) for side in (old, new))
@@ -248,15 +276,14 @@ def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, f
             least=Quantity(LEAST, "count"),
         )
         return Judged("cannot_tell", method, tolerance=tolerance, steps=_ADVISED, needs=_more(_ADVISED))
-    shift = shift_interval(old, new)
-    verdict: Outcome = "cannot_tell"
-    if -tolerance <= shift.low and shift.high <= tolerance:
-        verdict = "same"
-    elif shift.low > 0 and shift.estimate > tolerance:
-        verdict = "worse"
-    elif shift.high < 0 and shift.estimate < -tolerance:
-        verdict = "better"
-    steps = _deciding(before.size, after.size, shift, tolerance) if verdict == "cannot_tell" else None
+    shift, confidence = shift_interval(old, new), CONFIDENCE
+    verdict = _verdict(shift, tolerance)
+    if verdict == "cannot_tell":
+        likely = shift_interval(old, new, EQUIVALENCE)
+        told = _verdict(likely, tolerance)
+        if told == "same" or (told == _VERDICTS[(sure > 0) - (sure < 0)] and abs(sure) > tolerance):
+            shift, confidence, verdict = likely, EQUIVALENCE, told
+    steps = _deciding(old, new, shift, tolerance) if verdict == "cannot_tell" else None
     widened = factor(shift.wider)
     ranks = (
         say("exact rank interval, made {times} times as wide because successive steps are alike", times=widened)
@@ -267,16 +294,32 @@ def judge_shift(old: Sequence[F64], new: Sequence[F64], *, ratio: float = 0.0, f
         "samples": say("not narrower than the differences between runs make it"),
         "range": say("it covers each pair of runs; how far runs differ takes three on each side to tell"),
     }
+    less = None
+    if confidence < CONFIDENCE:
+        less = (
+            say("each end is tested at 5 %, as equivalence is")
+            if verdict == "same"
+            else say("operators changed beyond chance, and the same way")
+        )
     return Judged(
         verdict=verdict,
-        method=chain(ranks, among_runs.get(shift.runs or "")),
+        method=chain(ranks, among_runs.get(shift.runs or ""), less),
         estimate=shift.estimate,
         interval=(shift.low, shift.high),
-        confidence=CONFIDENCE,
+        confidence=confidence,
         tolerance=tolerance,
         steps=steps,
         needs=None if steps is None else _more(steps),
+        sure=sure,
     )
+
+
+def _verdict(shift: ShiftInterval, tolerance: float) -> Outcome:
+    if -tolerance <= shift.low and shift.high <= tolerance:
+        return "same"
+    if shift.low > 0 and shift.estimate > tolerance:
+        return "worse"
+    return "better" if shift.high < 0 and shift.estimate < -tolerance else "cannot_tell"
 
 
 def _numbers(run: F64) -> F64:
@@ -306,15 +349,16 @@ def _more(steps: int) -> Message:
     )
 
 
-def _deciding(old: int, new: int, shift: ShiftInterval, tolerance: float) -> int | None:
+def _deciding(old: Sequence[F64], new: Sequence[F64], shift: ShiftInterval, tolerance: float) -> int | None:
     """Return how many steps a side would roughly decide, None where too many: widths shrink as 1/√n.
 
-    The interval has to leave zero where the estimate is beyond the tolerance, else to fit into it.
+    The interval has to leave zero where the estimate is beyond the tolerance, else that of sameness to fit into it.
     """
     size = abs(shift.estimate)
     room = size if size > tolerance else tolerance - size
-    half = (shift.high - shift.low) / 2
-    now = 2 / (1 / old + 1 / new)
+    ends = shift if size > tolerance else shift_interval(old, new, EQUIVALENCE)
+    half = (ends.high - ends.low) / 2
+    now = 2 / sum(1 / sum(map(len, side)) for side in (old, new))
     if not room or now * (half / room) ** 2 > _WORTH_NAMING:
         return None
     return max(_ADVISED, ceil(now) + 1, ceil(now * (half / room) ** 2))

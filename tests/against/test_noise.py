@@ -202,7 +202,7 @@ def test_a_noisier_machine_is_no_slower_one(phi: float) -> None:
 
 def test_independence_would_be_a_wrong_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound above is one that fails: ranks alone raise an alarm in one of fifteen pairs of like steps."""
-    monkeypatch.setattr(shifts, "widening", lambda old, new: 1.0)
+    monkeypatch.setattr(shifts, "widening", lambda old, new, few: 1.0)
     assert measure(Case("normal", 8, 0.6), pairs=400, seed=1).alarms > 0.04
 
 
