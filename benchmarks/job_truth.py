@@ -7,7 +7,7 @@ Every seed is a job of 4 to 256 ranks: layout, schedule, luck, what is wrong (on
 and what of it was recorded are drawn from it. Seeds from 10 000 on are jobs in which nothing is wrong. The job is
 simulated (cluster_world.py), written, analyzed in this process without a cache, and compared with what a second
 simulation without the fault tells. Only what costs at least 1 % of the step counts as wrong. Lists what was missed,
-by class with its seed; --write puts the table into docs/cluster.md.
+by class with its seed; --write puts the table into docs/cluster.md and its Chinese twin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import random
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from pathlib import Path
 from time import perf_counter
 
 from cluster_files import write
-from cluster_job import Fault, Job, Jump, groups, hit_ranks
+from cluster_job import Fault, Job, Jump, groups, hit_ranks, stalls
 from cluster_scenarios import BLAMING, SMALL, Balance, Expected, Scenario, must_be_named, names
 from cluster_world import simulate
 from figures import fill
@@ -36,7 +36,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.result import Result
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cluster.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 EVEN = 10_000
 #: Ranks of one job after the other: most are small.
 SIZES = (8, 16, 4, 32, 16, 8, 64, 16, 32, 8, 4, 16, 64, 32, 8, 16, 128, 8, 32, 16, 64, 4, 16, 8, 32, 16, 64, 8, 4, 16,
@@ -55,8 +55,8 @@ def draw(seed: int) -> Unseen:
     luck = random.Random(f"job/{seed}")
     job = _layout(luck, seed)
     if seed >= EVEN:
-        stalls = (Fault("stalls", share=0.2, ns=luck.randint(1, 3) * 1_000_000),) if luck.random() < 0.1 else ()
-        return _unseen(seed, (), replace(job, faults=stalls, **_recorded(luck, job, set())))
+        luckless = (Fault("stalls", share=0.2, ns=luck.randint(1, 3) * 1_000_000),) if luck.random() < 0.1 else ()
+        return _unseen(seed, (), replace(job, faults=luckless, **_recorded(luck, job, set())))
     kinds = luck.sample([*FAULTS], 2) if luck.random() < 0.35 else [luck.choice([*FAULTS])]
     for attempt in range(200):
         if attempt % 10 == 9:  # not every job can have it so that it costs enough
@@ -340,9 +340,12 @@ def _blaming(cluster: Cluster | None) -> list[Root]:
 
 
 def _allowed(unseen: Unseen, root: Root) -> bool:
-    """Whether a root is true without being asked for: a fault not worth naming, a stage a little longer."""
+    """Whether a root is true without being asked for: a fault not worth naming, a stage a little longer, a stall."""
     unequal = unseen.balance is not None and unseen.balance.unequal(root)
-    return unequal or any(names(root, e) for e in unseen.expected() if e not in unseen.wrong)
+    small = any(names(root, e) for e in unseen.expected() if e not in unseen.wrong)
+    job = unseen.job
+    stalled = {r for r in range(job.world) if any(stalls(job, r, step) for step in range(job.steps))}
+    return unequal or small or (root.kind == "rank" and set(root.ranks) <= stalled)
 
 
 def _gain(found: Score, unseen: Unseen, roots: Sequence[Root], cause: Cause) -> None:
@@ -396,35 +399,43 @@ def ask(seed: int, keep: Path | None = None) -> Score:
 
 def _part(flags: Sequence[bool | None]) -> str:
     known = [flag for flag in flags if flag is not None]
-    return f"{sum(known)} of {len(known)}" if known else "–"
+    return f"{sum(known)} / {len(known)}" if known else "–"
 
 
-def _row(name: str, scores: Sequence[Score]) -> str:
+def _row(name: str, scores: Sequence[Score]) -> list[str]:
     gains = [gain for s in scores for gain in s.gains]
     widths = sorted(w for s in scores for w in s.width)
     width = f"±{widths[len(widths) // 2]:.0%}" if widths else "–"
     blamed = _part([bool(s.blamed) for s in scores])
     first, second = _part([s.first for s in scores]), _part([s.second for s in scores])
-    return f"| {name} | {len(scores)} | {first} | {_part(gains)} | {width} | {second} | {blamed} |"
+    return [name, str(len(scores)), first, _part(gains), width, second, blamed]
 
 
-def table(scores: Sequence[Score]) -> str:
+def table(scores: Sequence[Score], words: Mapping[str, str] = {}) -> str:
     """Return the table: by what is wrong, by size, all together, and of the jobs in which nothing is wrong."""
     wrong, even = [s for s in scores if s.seed < EVEN], [s for s in scores if s.seed >= EVEN]
     by_class: dict[str, list[Score]] = defaultdict(list)
     for one in wrong:
         by_class[one.shown].append(one)
     rows = [
-        "| what is wrong | jobs | first cause right | gain right | interval (median) | second cause | blamed besides |",
-        "|---|---|---|---|---|---|---|",
+        [
+            "what is wrong",
+            "jobs",
+            "first cause right",
+            "gain right",
+            "interval (median)",
+            "second cause named",
+            "others blamed",
+        ],
+        ["---"] * 7,
         *(_row(TITLES[kind], by_class[kind]) for kind in TITLES if by_class[kind]),
     ]
     for low, high in ((4, 16), (17, 64), (65, 256)):
         own = [s for s in wrong if low <= s.ranks <= high]
-        rows += [_row(f"all, {low} to {high} ranks", own)] if own else []
+        rows += [_row(f"{low}–{high} ranks", own)] if own else []
     rows += [_row("**all**", wrong)] if wrong else []
     rows += [_row("nothing", even)] if even else []
-    return "\n".join(rows)
+    return "\n".join(f"| {' | '.join(words.get(cell, cell) for cell in row)} |" for row in rows)
 
 
 TITLES = {
@@ -439,6 +450,19 @@ TITLES = {
     "late once": "a rank is late once",
     "two": "two of these",
 }
+
+
+CHINESE = {
+    "what is wrong": "问题", "jobs": "作业数", "first cause right": "首因正确", "gain right": "收益正确",
+    "interval (median)": "区间（中位数）", "second cause named": "指出次因", "others blamed": "误指其他",
+    "a rank computes slowly": "一个 rank 计算慢", "an operator of a rank is slow": "一个 rank 的某算子慢",
+    "several ranks are slow alike": "几个 rank 同样慢", "the host of a rank is slow": "一个 rank 的主机慢",
+    "a stage takes longer": "一个 stage 更长", "a link is slow": "一条链路慢",
+    "a group's transfers are slow": "一个组传输慢",
+    "a rank is slow in some steps": "一个 rank 在某些 step 慢", "a rank is late once": "一个 rank 迟到一次",
+    "two of these": "以上两种并存", "4–16 ranks": "4–16 个 rank", "17–64 ranks": "17–64 个 rank",
+    "65–256 ranks": "65–256 个 rank", "**all**": "**全部**", "nothing": "没有问题",
+}  # fmt: skip
 
 
 def _asked(seeds: Sequence[int], workers: int) -> Iterator[Score]:
@@ -478,7 +502,8 @@ def main() -> int:
     print(found)
     print(f"{perf_counter() - began:.0f} s")
     if options.write:
-        fill(PAGE, "job-truth", found)
+        fill(DOCS / "cluster.md", "job-truth", found)
+        fill(DOCS / "zh" / "cluster.md", "job-truth", table(scores, CHINESE))
     return 0
 
 
