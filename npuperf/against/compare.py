@@ -105,6 +105,10 @@ def compare_results(
     if lacking is not None:
         why = say("{path}: its steps were not summed: analyze it anew with this version", path=lacking)
         return Comparison(old=names[0], new=names[1], verdict="cannot_tell", reason=why)
+    mixed = next((run.input.path for run in (*old, *new) if run.runs), None)
+    if mixed is not None:
+        why = say("{path}: its ranks are of several runs: compare each run by itself", path=mixed)
+        return Comparison(old=names[0], new=names[1], verdict="cannot_tell", reason=why)
     before, after = ([run.digest for run in runs if run.digest is not None] for runs in (old, new))
     summed = (sum_runs(side) for side in by_new_waits(before, after))
     keys = comparable(*(Side(runs, sums) for runs, sums in zip((old, new), summed, strict=True)))

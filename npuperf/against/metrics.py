@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
+from msgspec import structs
+
 from npuperf.base.messages import Message, say, say_n, series
 from npuperf.model.comparison import COUNTED
 from npuperf.model.document import Measured, Metric, register
@@ -16,6 +18,7 @@ _SEVERITIES: Final = ("low", "medium", "high")
 _LISTED: Final = 10
 _NO_TASK: Final = say("no device task in this data")
 _ROWS_MISSING: Final = say("rows are missing from the kernel table, or its times are rounded (see warnings)")
+_SEVERAL: Final = say("these ranks are of several runs: hold each run by itself against it (see the verdict)")
 _NO_DIGEST: Final = say("its steps were not summed: analyze it anew with this version")
 #: What of a window may be waiting for the host, and what of exposed communication neither is known to be.
 _NO_LAUNCH: Final = say("idle time without a recorded launch may be waiting for the host")
@@ -30,7 +33,7 @@ _Measure = Callable[[Result, str | None], Measured]
 
 def register_all() -> None:
     """Make the metrics of analyses known."""
-    register(
+    found: list[Metric] = [
         Metric("step_time", "ns", Result, _of_whole_tables(_step_time), parts=_ALL_PARTS),
         Metric(
             "host_wait",
@@ -64,7 +67,17 @@ def register_all() -> None:
             words=get_args(Bound),
             expects=True,
         ),
-    )
+    ]
+    register(*(structs.replace(metric, measure=_of_one_job(metric.measure)) for metric in found))
+
+
+def _of_one_job(measure: _Measure) -> _Measure:
+    """Measure nothing of ranks that are of several runs: what they come to together is of none of them."""
+
+    def measured(result: Result, argument: str | None) -> Measured:
+        return Measured(reason=_SEVERAL) if result.runs else measure(result, argument)
+
+    return measured
 
 
 def _of_whole_tables(measure: _Measure) -> _Measure:

@@ -14,7 +14,7 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.device.partition import add
 from npuperf.device.verdict import NO_PACE, give_verdict
 from npuperf.device.whatif import names_ranks
-from npuperf.model.job_result import Cluster
+from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.parts import PartSum
 from npuperf.model.result import Bound, Device, Elasticity, Finding, Partition, Verdict, WhatIf
 from npuperf.model.thresholds import Thresholds
@@ -28,7 +28,8 @@ _BOUND: Final[dict[Bound, Message]] = {
 
 
 class AllDevices(Struct, frozen=True, kw_only=True):
-    """What several devices tell together; without a ``cluster`` each stands for itself.
+    """What several devices tell together; without a ``cluster`` each stands for itself. With ``runs`` they cannot be of
+    one job.
 
     ``exposed``: of each device in its order the exposed communication of its steps, where the job tells more of it.
     """
@@ -38,6 +39,7 @@ class AllDevices(Struct, frozen=True, kw_only=True):
     what_if: list[WhatIf]
     verdict: Verdict
     cluster: Cluster | None = None
+    runs: list[RunOfRanks] = field(default_factory=list)
     exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
 
 

@@ -15,8 +15,8 @@ from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
 from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, series, share
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.job_report import absent_in_words, describe_job, narrow, per_step
-from npuperf.job.job_study import JobSplit, JobStudy, split_job, study_job
+from npuperf.job.job_report import absent_in_words, describe_job, describe_runs, narrow, per_step, ranges
+from npuperf.job.job_study import JobSplit, JobStudy, SeveralRuns, split_job, study_job
 from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
 from npuperf.job.match import split_exposed
 from npuperf.model.intervals import Intervals
@@ -100,6 +100,8 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
     study = study_job([e.summary for e in examined if e.summary is not None], thresholds, request.world_size)
     if study is None:
         return None
+    if isinstance(study, SeveralRuns):
+        return _as_several_runs(study, examined, request, thresholds)
     devices = [_with_exposed(study, e.report) for e in examined]
     cluster = describe_job(study, devices, thresholds)
     findings = advise_job(study, cluster, thresholds, request.rules)
@@ -121,6 +123,21 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
         cluster=cluster,
         exposed=[_exposed(study, d) for d in devices],
     )
+
+
+def _as_several_runs(
+    found: SeveralRuns, examined: Sequence[Examined], request: Question, thresholds: Thresholds
+) -> AllDevices:
+    """Let every device stand for itself, and say which ranks are of one run, and why not all are."""
+    together = each_for_itself(examined, request, thresholds, different_runs=True)
+    runs = describe_runs(found)
+    named = (say_n("rank {ranks}", "ranks {ranks}", len(run.ranks), ranks=ranges(run.ranks)) for run in runs)
+    each = (say_n("rank {ranks}: {step} per step ({next})", "ranks {ranks}: {step} per step ({next})", len(run.ranks),
+                  ranks=ranges(run.ranks), step=ns(run.step_ns), next=run.next) if run.step_ns is not None else run.next
+            for run in runs)  # fmt: skip
+    why = chain(*(run.apart for run in runs))
+    reason = chain(say("not of one job: {runs} ({why})", runs=series(named), why=why), *each)
+    return replace(together, runs=runs, verdict=Verdict(bound="unknown", basis="measured", reason=reason))
 
 
 def as_part_of_job(

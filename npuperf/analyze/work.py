@@ -329,6 +329,7 @@ def work_out(
         findings=sort_findings(together.findings),
         what_if=together.what_if,
         cluster=together.cluster,
+        runs=together.runs,
         thresholds=thresholds.as_dict(),
         workload=shared_workload([setup for s in sources for setup in s.setups]),
         digest=digest,

@@ -283,6 +283,47 @@ def renumbered(summary: RankSummary, by: int) -> RankSummary:
     )
 
 
+def reset(summary: RankSummary, at: int, by: int) -> RankSummary:
+    """Return the same with a clock that is ``by`` ns ahead of what it shows from ``at`` on: it was set there.
+
+    The stretch in which it was set gets as much longer, or shorter, and what fills it no longer than the stretch.
+    """
+
+    def moved(time: I64) -> I64:
+        return np.asarray(time + np.where(time >= at, by, 0))
+
+    def refilled(part: LocalTime, begin: I64, end: I64) -> LocalTime:
+        length = np.maximum(part.length + (moved(end) - end) - (moved(begin) - begin), 0)
+        compute = np.minimum(part.compute, length)
+        return LocalTime(length, compute, np.minimum(part.host, length - compute))
+
+    operations, experts = summary.operations, summary.experts
+    release = operations.end[summary.until]
+    previous = np.concatenate([[summary.begin], release]).astype(np.int64)
+    to_block = refilled(summary.to_block, previous[:-1], summary.block_start)
+    begin, end = (int(moved(np.array([time]))[0]) for time in (summary.begin, summary.end))
+    own = summary.step_end - summary.step_start
+    less = int((summary.to_block.compute - to_block.compute).sum())
+    return replace(
+        summary,
+        begin=begin,
+        end=end,
+        step_start=moved(summary.step_start),
+        step_end=moved(summary.step_end),
+        to_step=refilled(summary.to_step, np.full(len(own), summary.begin), summary.step_start),
+        in_step=refilled(summary.in_step, summary.step_start, summary.step_end),
+        operations=replace(operations, start=moved(operations.start), end=moved(operations.end)),
+        exposed_start=moved(summary.exposed_start),
+        exposed_end=moved(summary.exposed_end),
+        block_start=moved(summary.block_start),
+        to_block=to_block,
+        to_start=refilled(summary.to_start, operations.start - summary.to_start.length, operations.start),
+        tail=refilled(summary.tail, previous[-1:], previous[-1:] + summary.tail.length),
+        compute_ns=None if summary.compute_ns is None else summary.compute_ns - less,
+        experts=None if experts is None else ExpertTimes(moved(experts.start), experts.ns, experts.tokens),
+    )
+
+
 def of_steps(summary: RankSummary, first: int, last: int) -> RankSummary:
     """Return what a rank did in some of its steps, from the ``first`` to the ``last`` place in ``step_number``.
 

@@ -8,7 +8,7 @@ different machines drift apart; a slope is fitted where it explains half of what
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from typing import Final
 
@@ -28,8 +28,14 @@ _ROUNDS: Final = 60
 _SLOPE_MOST, _SLOPE_LEAST = 200, 6
 #: A slope is used where it leaves at most this part of the residual.
 _SLOPE_GAIN: Final = 0.5
+#: Of a rank's operations this part may contradict the others without casting doubt on its clock.
+_FEW: Final = 0.1
 #: By how much bounds may contradict each other: times in files are rounded.
 _ROUNDING: Final = 2_000
+#: Two clocks drift apart by less than this: crystals are within 100 ppm of what they say, so two within 200.
+DRIFT_MOST: Final = 500e-6
+#: Ends of one operation may differ by this much beside the clocks' residuals, ns.
+ENDS_APART: Final = 30_000
 
 
 #: So many residuals a corrected time may be off.
@@ -73,12 +79,7 @@ def align(matched: Matched, ranks: int) -> Clocks:
     than rounding once the clocks are corrected was left by somebody before another one began it: the match is wrong, or
     a clock jumped, and it counts no more.
     """
-    chosen, wrong = matched.together.copy(), np.zeros(matched.instances, np.bool_)
-    for group in distinct(matched.instance_group[chosen]).tolist():
-        mine = np.flatnonzero(chosen & (matched.instance_group == group))
-        if len(mine) > _MOST:
-            chosen[mine] = False
-            chosen[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
+    chosen, wrong = evenly(matched), np.zeros(matched.instances, np.bool_)
     for _ in range(3):
         clocks = _estimate(matched, ranks, chosen & ~wrong, wrong)
         if not matched.instances:
@@ -106,7 +107,18 @@ def arrivals(matched: Matched, clocks: Clocks) -> Arrivals | None:
     return Arrivals(clocks.corrected(matched.rank, matched.start), off, common)
 
 
-class _Ends(Struct, frozen=True):
+def evenly(matched: Matched) -> Mask:
+    """Choose operations in which everybody needs everybody, of each group some that are evenly spread over time."""
+    chosen = matched.together.copy()
+    for group in distinct(matched.instance_group[chosen]).tolist():
+        mine = np.flatnonzero(chosen & (matched.instance_group == group))
+        if len(mine) > _MOST:
+            chosen[mine] = False
+            chosen[mine[np.linspace(0, len(mine) - 1, _MOST).astype(np.int64)]] = True
+    return chosen
+
+
+class Ends(Struct, frozen=True):
     """Ends of the chosen operations, relative to the origin: rank, instance (renumbered), end, start."""
 
     rank: I64
@@ -114,30 +126,66 @@ class _Ends(Struct, frozen=True):
     end: F64
     start: F64
     instances: int
+    origin: int = 0
+
+    @classmethod
+    def of(cls, matched: Matched, chosen: Mask) -> Ends:
+        """Return the ends of some operations of a match."""
+        rows = matched.members[chosen[matched.instance[matched.members]]]
+        origin = int(matched.end.min()) if len(matched.end) else 0
+        number, instance = np.unique(matched.instance[rows], return_inverse=True)
+        start, end = ((t[rows] - origin).astype(np.float64) for t in (matched.start, matched.end))
+        return cls(matched.rank[rows], instance, end, start, len(number), origin)
 
 
 def _estimate(matched: Matched, ranks: int, chosen: Mask, wrong: Mask) -> Clocks:
     """Fit offsets and drifts along a tree of ranks, then the offsets of all together, within what causality allows."""
-    rows = matched.members[chosen[matched.instance[matched.members]]]
-    origin = int(matched.end.min()) if len(matched.end) else 0
-    number, instance = np.unique(matched.instance[rows], return_inverse=True)
-    start, end = ((t[rows] - origin).astype(np.float64) for t in (matched.start, matched.end))
-    ends = _Ends(matched.rank[rows], instance, end, start, len(number))
+    ends = Ends.of(matched, chosen)
     part = _parts(ends, ranks)
-    guess, drift = _guess(ends, ranks)
+    guess, drift = walk(ends, ranks, lambda _, every, own, known: (every, _plausible(own, known)))
     offset = _offsets(ends, ranks, part, drift, guess)
     drift = drift - drift[part]
-    corrected = end * (1 + drift[ends.rank]) + offset[ends.rank]
-    apart = np.abs(corrected - _Runs.of(instance).medians(corrected)[instance])
+    corrected = ends.end * (1 + drift[ends.rank]) + offset[ends.rank]
+    apart = np.abs(corrected - _Runs.of(ends.instance).medians(corrected)[ends.instance])
     of_rank, residual = _Runs.of(ends.rank), np.full(ranks, np.nan)
     residual[of_rank.keys] = of_rank.medians(apart)
     low, high = _bounds(ends, drift, ranks, part)
     with np.errstate(invalid="ignore"):
         offset = np.where(np.isnan(low), offset, np.clip(offset, low, high))
-    return Clocks(offset, drift, residual, low, high, np.bincount(ends.rank, minlength=ranks), part, origin, wrong)
+    return Clocks(offset, drift, residual, low, high, np.bincount(ends.rank, minlength=ranks), part, ends.origin, wrong)
 
 
-def _parts(ends: _Ends, ranks: int) -> I64:
+#: Of each rank, operations that contradict the others, all of its operations, and how far its ends were off in those.
+_Contradicted = tuple[I64, I64, F64]
+
+
+def contradicted(matched: Matched, clocks: Clocks) -> _Contradicted:
+    """Return of each rank how many of its operations are ``wrong``, and how far it was off its peers in these, ns."""
+    ranks = len(clocks.offset)
+    rows = matched.members[matched.together[matched.instance[matched.members]]]
+    end = (clocks.corrected(matched.rank[rows], matched.end[rows]) - clocks.origin).astype(np.float64)
+    number, instance = np.unique(matched.instance[rows], return_inverse=True)
+    apart = np.abs(end - _Runs.of(instance).medians(end)[instance])
+    wrong, off = clocks.wrong[number[instance]], np.zeros(ranks)
+    np.maximum.at(off, matched.rank[rows[wrong]], apart[wrong])
+    many, every = (np.bincount(matched.rank[chosen], minlength=ranks) for chosen in (rows[wrong], rows))
+    return many, every, off
+
+
+def doubted(clocks: Clocks, doubts: Sequence[_Contradicted]) -> Clocks:
+    """Return the clocks without what is not proved, as operations contradict it.
+
+    Where these are more than a few of a rank's, the clock may be off by as much as they are.
+    """
+    low, high, residual = clocks.low.copy(), clocks.high.copy(), clocks.residual.copy()
+    for wrong, every, off in doubts:
+        low[wrong > 0] = high[wrong > 0] = np.nan
+        many = wrong > _FEW * every
+        residual[many] = np.fmax(residual[many], off[many])
+    return replace(clocks, low=low, high=high, residual=residual)
+
+
+def _parts(ends: Ends, ranks: int) -> I64:
     """Number the sets of ranks that operations tie together; the number is the first rank's place."""
     lowest = np.full(ends.instances, ranks)
     np.minimum.at(lowest, ends.instance, ends.rank)
@@ -153,7 +201,7 @@ def _parts(ends: _Ends, ranks: int) -> I64:
         part = least
 
 
-def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
+def _offsets(ends: Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
     """Improve offsets by alternating medians."""
     end, offset = ends.end * (1 + drift[ends.rank]), begin
     by_instance, by_rank = _Runs.of(ends.instance), _Runs.of(ends.rank)
@@ -167,7 +215,12 @@ def _offsets(ends: _Ends, ranks: int, part: I64, drift: F64, begin: F64) -> F64:
     return np.asarray(offset - offset[part])
 
 
-def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
+#: Of a rank, all its ends and those that are known from others, as it shows them and on the first rank's clock: its
+#: ends as it should have shown them, and the offset and the drift that bring these to the first rank's clock.
+_Fit = Callable[[int, F64, F64, F64], tuple[F64, tuple[float, float]]]
+
+
+def walk(ends: Ends, ranks: int, fit: _Fit) -> tuple[F64, F64]:
     """Walk over the ranks from the first: the ends of each new one must equal those of ranks that are known.
 
     Returns offsets and drifts. A drift shows only in operations with ranks of another machine, which the walk comes
@@ -175,7 +228,7 @@ def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
     """
     offset, drift, seen = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, np.bool_)
     of_rank, members = _Runs.of(ends.rank).parts(), _Runs.of(ends.instance).parts()
-    known = np.full(ends.instances, np.nan)
+    known, end = np.full(ends.instances, np.nan), ends.end.copy()
     none = np.empty(0, np.int64)
     for root in range(ranks):
         queue = deque([root] if not seen[root] else [])
@@ -184,19 +237,26 @@ def _guess(ends: _Ends, ranks: int) -> tuple[F64, F64]:
             rank = queue.popleft()
             rows = of_rank.get(rank, none)
             fresh = rows[np.isnan(known[ends.instance[rows]])]
-            known[ends.instance[fresh]] = ends.end[fresh] * (1 + drift[rank]) + offset[rank]
+            known[ends.instance[fresh]] = end[fresh] * (1 + drift[rank]) + offset[rank]
             met = [members[i] for i in ends.instance[fresh].tolist()]
             others = distinct(ends.rank[np.concatenate([none, *met])])
             for other in others[~seen[others]].tolist():
                 theirs = of_rank[other]
                 there = theirs[~np.isnan(known[ends.instance[theirs]])]
-                offset[other], drift[other] = _line(ends.end[there], known[ends.instance[there]])
+                told = fit(other, ends.end[theirs], ends.end[there], known[ends.instance[there]])
+                end[theirs], (offset[other], drift[other]) = told
                 seen[other] = True
                 queue.append(other)
     return offset, drift
 
 
-def _line(own: F64, target: F64) -> tuple[float, float]:
+def _plausible(own: F64, target: F64) -> tuple[float, float]:
+    """Return offset and drift that bring ``own`` times to ``target``, without a drift that no clock has."""
+    offset, drift = line(own, target)
+    return (offset, drift) if abs(drift) <= DRIFT_MOST else (float(np.median(target - own)), 0.0)
+
+
+def line(own: F64, target: F64) -> tuple[float, float]:
     """Return offset and drift that bring ``own`` times to ``target``; the drift only where it pays."""
     apart = target - own
     middle = float(np.median(apart))
@@ -242,7 +302,7 @@ class _Runs(Struct, frozen=True):
         return np.asarray((ordered[self.first + (size - 1) // 2] + ordered[self.first + size // 2]) / 2)
 
 
-def _bounds(ends: _Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
+def _bounds(ends: Ends, drift: F64, ranks: int, part: I64) -> tuple[F64, F64]:
     """Bound the offsets by causality: nobody leaves before the last has begun, so o_j − o_i ≤ end_i − start_j.
 
     The tightest bounds are shortest paths to and from the first rank of each part; none where they contradict.
@@ -288,9 +348,6 @@ def _relax(upper: F64, root: int) -> F64:
 # on the common clock, are each other's nearest, and that overlap; what one sends the other receives. The first rank has
 # one neighbour only; what its operations leave over at the second belongs to the third, and so on.
 
-#: Ends of one operation may differ by this much beside the clocks' residuals, ns.
-_APART: Final = 30_000
-
 
 def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks) -> list[RankSummary]:
     """Name the peers of operations that tell none, where time does."""
@@ -314,7 +371,7 @@ def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks)
                 continue
             there, back = _closest(end[own], end[theirs]), _closest(end[theirs], end[own])
             other = theirs[there]
-            good = (back[there] == np.arange(len(own))) & (np.abs(end[other] - end[own]) <= _APART + clocks.noise)
+            good = (back[there] == np.arange(len(own))) & (np.abs(end[other] - end[own]) <= ENDS_APART + clocks.noise)
             good &= (start[own] <= end[other]) & (start[other] <= end[own])
             peer[a][own[good] - matched.first[a]] = ranks[b].rank
             peer[b][other[good] - matched.first[b]] = ranks[a].rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,8 +17,9 @@ from npuperf.base.messages import share as part
 from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_roles import judge_roles
-from npuperf.job.job_study import JobStudy
+from npuperf.job.job_study import JobStudy, SeveralRuns
 from npuperf.job.match import by_kind, kind_name, split_exposed
+from npuperf.job.one_clock import Apart
 from npuperf.job.root_causes import RootCause
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct
@@ -32,6 +34,7 @@ from npuperf.model.job_result import (
     Pipeline,
     RankCommunication,
     Root,
+    RunOfRanks,
     Stage,
 )
 from npuperf.model.result import Device, Partition
@@ -280,6 +283,47 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
     )
 
 
+def describe_runs(found: SeveralRuns) -> list[RunOfRanks]:
+    """Return the runs that ranks are of, the one with most ranks first."""
+    runs = []
+    for number, places in enumerate(found.runs.places):
+        own = [found.ranks[place] for place in places]
+        steps = [(r.end - int(r.step_start[0])) / len(r.step_start) for r in own if len(r.step_start)]
+        runs.append(
+            RunOfRanks(
+                ranks=[r.rank for r in own],
+                step_ns=round(float(np.median(steps))) if steps else None,
+                begin_ns=min(r.begin for r in own),
+                apart=_why_apart(found, found.runs.apart[number - 1]) if number else None,
+                next=_alone(own, [r for i, r in enumerate(found.ranks) if i not in places]),
+            )
+        )
+    return runs
+
+
+def _why_apart(found: SeveralRuns, apart: Apart) -> Message:
+    a, b = (found.ranks[place].rank for place in apart.places)
+    if apart.why == "drift":
+        return say("the clocks of ranks {a} and {b} would drift apart by {ppm} ppm, and crystals do by less than 200",
+                   a=a, b=b, ppm=abs(round(apart.value * 1e6)))  # fmt: skip
+    if apart.why == "early":
+        return say("one of ranks {a} and {b} would have left {share} of their common collectives before the other came",
+                   a=a, b=b, share=part(apart.value))  # fmt: skip
+    if apart.why == "steps":
+        return say("ranks {a} and {b} have a group in common, and the steps of one take {share} of the other's",
+                   a=a, b=b, share=part(apart.value))  # fmt: skip
+    return say("ranks {a} and {b} were recorded {apart} apart, and their collectives do not end together",
+               a=a, b=b, apart=ns(round(apart.value)))  # fmt: skip
+
+
+def _alone(own: Sequence[RankSummary], others: Sequence[RankSummary]) -> Message:
+    """Say how to analyze some ranks alone: by their folder where no others are in it."""
+    folder = os.path.commonpath([r.source for r in own])
+    if any(os.path.commonpath([folder, r.source]) == folder for r in others):
+        return say("npuperf analyze PATH --ranks {ranks}", ranks=",".join(str(r.rank) for r in own))
+    return say("npuperf analyze {path}", path=folder)
+
+
 def narrow(cluster: Cluster, group: str) -> Cluster:
     """Return the same with the groups of one kind, or one group, alone, their operations and the links within them.
 
@@ -349,8 +393,13 @@ def _describe_rank(study: JobStudy, place: int, report: Device | None) -> Cluste
 
 
 def _compared(study: JobStudy, place: int, report: Device | None) -> Partition | None:
-    """Return how a rank split the time that is compared: that of the steps that all ranks recorded."""
+    """Return how a rank split the time that is compared: that of the steps that all ranks recorded.
+
+    None where that is not known: also of a rank whose clock was set, and whose split shows it.
+    """
     steps = study.counted.compared
+    if any(jump.place == place for jump in study.jumps):
+        return None
     if report is None or steps is None:
         return report.window if report else None
     own = [s.partition for s in report.steps if s.step + study.counted.moved[place] in steps]
@@ -515,11 +564,12 @@ def _notes(study: JobStudy) -> list[Message]:
         notes.append(say("how many ranks the job has is not recorded, so it cannot be told what of its operations is "
                          "waiting for ranks that were not loaded: load all, or say that these are (--world-size {n})",
                          n=study.world.least))  # fmt: skip
-    wrong = int(np.count_nonzero(study.clocks.wrong))
+    notes += _of_clocks(study)
+    wrong, rows = study.left_out
     if wrong:
         notes.append(say_n("{n} operation was left out: its times contradict the others'",
                            "{n} operations were left out: their times contradict the others'", wrong))  # fmt: skip
-    lost = int(np.count_nonzero((study.matched.instance < 0) & ~study.waits.alone))
+    lost = int(np.count_nonzero((study.matched.instance < 0) & ~study.waits.alone)) - rows
     if lost:
         notes.append(say_n("{n} operation was found on one rank only, or could not be matched: it is neither waiting "
                            "nor transfer",
@@ -546,6 +596,19 @@ def _notes(study: JobStudy) -> list[Message]:
     return notes
 
 
+def _of_clocks(study: JobStudy) -> list[Message]:
+    """Say whose clocks were set while they were recorded."""
+    notes = []
+    for jump in study.jumps[:_RANKS]:
+        rank, by = study.ranks[jump.place].rank, ns(abs(jump.by))
+        ahead = say("the clock of rank {rank} was set {by} ahead while it was recorded: its times after that are "
+                    "corrected", rank=rank, by=by)  # fmt: skip
+        back = say("the clock of rank {rank} was set {by} back while it was recorded: what came just before and after "
+                   "mixes up", rank=rank, by=by)  # fmt: skip
+        notes.append(ahead if jump.by < 0 else back)
+    return notes
+
+
 def _of_steps(study: JobStudy) -> list[Message]:
     """Say which ranks count their steps otherwise, and which steps are left out."""
     counted, notes = study.counted, []
@@ -556,11 +619,11 @@ def _of_steps(study: JobStudy) -> list[Message]:
             of[steps].append(rank)
         each = sorted(of.items(), key=lambda item: len(item[1]))
         shown = series(say_n("rank {ranks} has {steps}", "ranks {ranks} have {steps}", len(own),
-                             ranks=series(_few(own)), steps=_runs(steps))
+                             ranks=series(_few(own)), steps=ranges(steps))
                        for steps, own in each[:_RANKS])  # fmt: skip
         notes.append(say_n("not all ranks recorded the same steps ({shown}): step {steps} is compared, which all have",
                            "not all ranks recorded the same steps ({shown}): steps {steps} are compared, which all "
-                           "have", len(counted.compared), shown=shown, steps=_runs(counted.compared)))  # fmt: skip
+                           "have", len(counted.compared), shown=shown, steps=ranges(counted.compared)))  # fmt: skip
     for by in sorted({by for by in counted.moved if by}):
         own = [rank for rank, moved in zip(ranks, counted.moved, strict=True) if moved == by]
         notes.append(say_n("rank {ranks} numbers its steps otherwise ({by}): the names of its collectives tell which "
@@ -570,8 +633,8 @@ def _of_steps(study: JobStudy) -> list[Message]:
     return notes
 
 
-def _runs(numbers: Sequence[int]) -> Series:
-    """Return numbers in order, those in a row by their first and last."""
+def ranges(numbers: Sequence[int]) -> Series:
+    """Return numbers that are in order, those in a row by their first and last."""
     cuts = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
     runs = [numbers[a:b] for a, b in pairwise([0, *cuts, len(numbers)])]
     return series([f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs if run][:_RANKS])

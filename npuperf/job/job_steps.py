@@ -7,7 +7,8 @@ whatever its number. A rank that was recorded shorter than its peers has less of
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -45,20 +46,26 @@ def in_one_count(ranks: list[RankSummary]) -> list[RankSummary]:
     return found
 
 
-def common_steps(ranks: list[RankSummary], matched: Matched) -> tuple[list[RankSummary], JobSteps]:
-    """Number the steps of all ranks alike, and leave out what not all recorded. ``matched``: their operations."""
+def common_steps(
+    ranks: list[RankSummary], matched: Matched, broken: Mapping[int, Set[int]] | None = None
+) -> tuple[list[RankSummary], JobSteps]:
+    """Number the steps of all ranks alike, and leave out what not all recorded.
+
+    ``matched``: their operations; ``broken``: steps of some ranks (by place) that count as not recorded.
+    """
     moved = _differences(matched, len(ranks)).tolist()
     ranks = [renumbered(r, by) if by else r for r, by in zip(ranks, moved, strict=True)]
-    recorded = tuple(tuple(r.step_number.tolist()) for r in ranks)
+    there = [r.step_number.tolist() for r in ranks]
+    recorded = tuple(tuple(n for n in own if n not in (broken or {}).get(i, ())) for i, own in enumerate(there))
     run = _longest_run(recorded) if len({frozenset(own) for own in recorded}) > 1 else ()
     if run:
-        ranks = [of_steps(r, own.index(run[0]), own.index(run[-1])) for r, own in zip(ranks, recorded, strict=True)]
+        ranks = [of_steps(r, own.index(run[0]), own.index(run[-1])) for r, own in zip(ranks, there, strict=True)]
     return ranks, JobSteps(tuple(moved), recorded, run or None)
 
 
 def _longest_run(recorded: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the most steps that all ranks recorded one after the other."""
-    following = [set(zip(own, [*own[1:], None], strict=True)) for own in recorded]
+    following = [set(pairwise(own)) for own in recorded]
     shared = set.intersection(*(set(own) for own in recorded))
     runs: list[list[int]] = []
     for number in (number for number in recorded[0] if number in shared):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import pairwise
 from typing import Final
 
@@ -10,12 +10,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside
-from npuperf.job.clocks import Clocks, align, arrivals, pair_in_time
+from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside, reset
+from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted, doubted, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
+from npuperf.job.one_clock import Jump, Runs, look
 from npuperf.job.pipeline import (
     Bubble,
     PipelineStages,
@@ -58,7 +59,9 @@ class JobSplit(Struct, frozen=True):
 
 class JobStudy(JobSplit, frozen=True):
     """Everything that is worked out once per job. ``waited``: all that each rank waited, ns; ``other``: the elasticity
-    of local time that is neither compute nor waiting for the host.
+    of local time that is neither compute nor waiting for the host; ``counted``: how the steps of the ranks are numbered,
+    and which are compared; ``jumps``: where clocks were set, which is undone in all times; ``left_out``: how many
+    operations contradict the others, and on how many ranks, all together.
     """
 
     clocks: Clocks
@@ -77,6 +80,8 @@ class JobStudy(JobSplit, frozen=True):
     other: float
     step_count: int
     counted: JobSteps
+    jumps: tuple[Jump, ...]
+    left_out: tuple[int, int]
     world: World
 
     @property
@@ -106,16 +111,27 @@ def find_world(ranks: Sequence[RankSummary], told: int | None) -> World:
     return World(None, max(own, *named, *reached))
 
 
-def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: int | None = None) -> JobStudy | None:
+class SeveralRuns(Struct, frozen=True):
+    """Ranks that cannot be of one job, though files say so, and which of them can."""
+
+    ranks: tuple[RankSummary, ...]
+    runs: Runs
+
+
+def study_job(
+    ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: int | None = None
+) -> JobStudy | SeveralRuns | None:
     """Look at ranks of one job; None where fewer than two of them have operations in common.
 
     ``world_size``: how many ranks the job has, where the user says so.
     """
     found = _matched(ranks, world_size)
-    if found is None:
-        return None
-    ranks, matched, world, counted = found
-    matched, clocks, waits, job = _program(ranks, matched)
+    if found is None or isinstance(found, SeveralRuns):
+        return found
+    ranks, world, counted, jumps = found.ranks, found.world, found.counted, found.jumps
+    matched, clocks, waits, job, left_out = _program(ranks, found.matched)
+    if jumps:  # how far it was set is known by ends
+        clocks = replace(clocks, low=clocks.low - ENDS_APART, high=clocks.high + ENDS_APART)
     if not matched.instances:
         return None
     length = float(run(job, [JobChange()]).length[0])
@@ -154,6 +170,8 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
         other=other,
         step_count=count,
         counted=counted,
+        jumps=tuple(jumps),
+        left_out=left_out,
         world=world,
     )
 
@@ -161,16 +179,23 @@ def study_job(ranks: Sequence[RankSummary], thresholds: Thresholds, world_size: 
 def split_job(ranks: Sequence[RankSummary], world_size: int | None = None) -> JobSplit | None:
     """Match ranks of one job and split their stays as :func:`study_job` does, and no more."""
     found = _matched(ranks, world_size)
-    if found is None:
+    if found is None or isinstance(found, SeveralRuns):
         return None
-    ranks, matched, _, _ = found
-    matched, _, waits, _ = _program(ranks, matched)
-    return JobSplit(tuple(ranks), {rank.place: i for i, rank in enumerate(ranks)}, matched, waits)
+    matched, _, waits, _, _ = _program(found.ranks, found.matched)
+    return JobSplit(tuple(found.ranks), {rank.place: i for i, rank in enumerate(found.ranks)}, matched, waits)
 
 
-def _matched(
-    ranks: Sequence[RankSummary], world_size: int | None
-) -> tuple[list[RankSummary], Matched, World, JobSteps] | None:
+class _Found(Struct, frozen=True):
+    """Ranks of one job with their steps numbered alike and their clocks as if nobody had set them, matched."""
+
+    ranks: list[RankSummary]
+    matched: Matched
+    world: World
+    counted: JobSteps
+    jumps: list[Jump]
+
+
+def _matched(ranks: Sequence[RankSummary], world_size: int | None) -> _Found | SeveralRuns | None:
     """Match the operations of ranks of one job; None where fewer than two of them have any in common."""
     if any(r.rank >= 0 for r in ranks):
         ranks = [r for r in ranks if r.rank >= 0]
@@ -185,10 +210,29 @@ def _matched(
     ranks, named = name_pairs(_extended(ranks))
     if counted.compared or any(counted.moved) or named:
         matched = match(ranks, world.size)
+    runs, jumps = look(ranks, matched)
+    if runs is not None:
+        return SeveralRuns(tuple(ranks), runs)
+    if jumps:
+        broken = {place: _overlapped(ranks[place], jumps, place) for place in {jump.place for jump in jumps}}
+        for jump in jumps:
+            ranks[jump.place] = reset(ranks[jump.place], jump.at, jump.by)
+        matched = match(ranks, world.size)
+        if any(broken.values()):
+            ranks, again = common_steps(ranks, matched, broken)
+            counted = replace(again, moved=counted.moved) if again.compared else counted
+            matched = match(ranks, world.size)
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
         ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
         matched = match(ranks, world.size)
-    return (ranks, matched, world, counted) if matched.instances else None
+    return _Found(ranks, matched, world, counted, jumps) if matched.instances else None
+
+
+def _overlapped(rank: RankSummary, jumps: Sequence[Jump], place: int) -> Set[int]:
+    """Return the steps of a rank in which its clock was set back: what came before and after it, times mix up."""
+    back = [jump for jump in jumps if jump.place == place and jump.by > 0]
+    mixed = [(rank.step_start < jump.at + jump.by) & (rank.step_end > jump.at - jump.by) for jump in back]
+    return {int(n) for own in mixed for n in rank.step_number[own].tolist()}
 
 
 def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
@@ -214,23 +258,33 @@ def _extended(ranks: list[RankSummary]) -> list[RankSummary]:
     return found
 
 
-def _program(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Matched, Clocks, JobWaits, JobProgram]:
-    """Align the clocks and build the program, without operations that contradict the others."""
+def _program(
+    ranks: Sequence[RankSummary], matched: Matched
+) -> tuple[Matched, Clocks, JobWaits, JobProgram, tuple[int, int]]:
+    """Align the clocks and build the program, without operations that contradict the others.
+
+    The last: how many these are, and on how many ranks, all together.
+    """
+    left_out, doubts = np.zeros(2, np.int64), []
     for _ in range(3):
         clocks = align(matched, len(ranks))
         if clocks.wrong.any():
+            gone = (matched.instance >= 0) & clocks.wrong[matched.instance]
+            left_out += np.count_nonzero(clocks.wrong), np.count_nonzero(gone)
+            doubts.append(contradicted(matched, clocks))
             matched = matched.drop(clocks.wrong)
             continue
+        clocks = doubted(clocks, doubts)
         waits = find_waits(matched, ranks, arrivals(matched, clocks))
         job = build(ranks, matched, waits, clocks)
         if not job.looped.any():
             break
         matched = matched.drop(job.looped)
     else:
-        clocks = align(matched, len(ranks))
+        clocks = doubted(align(matched, len(ranks)), doubts)
         waits = find_waits(matched, ranks, arrivals(matched, clocks))
         job = build(ranks, matched, waits, clocks)
-    return matched, clocks, waits, job
+    return matched, clocks, waits, job, (int(left_out[0]), int(left_out[1]))
 
 
 def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 | None:

@@ -58,6 +58,20 @@ class ClusterRank(Model, frozen=True, kw_only=True):
     clock: ClockOffset | None
 
 
+class RunOfRanks(Model, frozen=True, kw_only=True):
+    """Ranks that can be of one run, where those that were read cannot all be.
+
+    ``step_ns``: their mean step, null where steps are not recorded; ``begin_ns``: when the first was begun to be
+    recorded, epoch; ``apart``: why they are not of the first run, null for that; ``next``: how to analyze them alone.
+    """
+
+    ranks: list[int]
+    step_ns: int | None
+    begin_ns: int
+    apart: Message | None
+    next: Message
+
+
 class ClusterGroup(Model, frozen=True, kw_only=True):
     """A process group. ``complete``: all its ranks were loaded; else, or where that is not known, transfer and waits
     are lower bounds.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
-from npuperf.model.job_result import Cluster
+from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
 
 Bound = Literal["host", "compute", "communication", "unknown"]
@@ -879,6 +879,7 @@ class Result(Document, frozen=True, kw_only=True):
 
     ``operators`` and ``kernels`` are of all that was recorded, or of the step that was asked for; ``judged_operators``
     and ``judged_kernels`` of what is judged alone, None where that is the same.
+    ``runs``: where the ranks that were read cannot be of one job, which of them can; ``cluster`` is None then.
     ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run.
     Those of EXPORTED are the exporter's, where it wrote any; no verdict depends on them.
     ``cut``: the lists that are not whole, of a job of many ranks unless all of it is asked for (``--full``).
@@ -895,6 +896,7 @@ class Result(Document, frozen=True, kw_only=True):
     judged_operators: list[Operator] | None = None
     judged_kernels: list[Kernel] | None = None
     cluster: Cluster | None = None
+    runs: list[RunOfRanks] = []
     comparison: Comparison | None = None
     digest: Digest | None = None
     workload: Workload = Workload()

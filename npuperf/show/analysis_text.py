@@ -103,7 +103,7 @@ def _series(result: Result, said: Text, view: View) -> Iterator[RenderableType]:
     for device in result.devices:
         for step in device.whole_steps:
             times[step.step] = max(times.get(step.step, 0), step.partition.span_ns)
-    if len(times) < _SERIES:
+    if len(times) < _SERIES or result.runs:
         yield said
         return
     values = [ns for _, ns in sorted(times.items())]

@@ -78,7 +78,8 @@ def choose(result: Result, limit: int) -> list[tuple[Device, Message | None]]:
 
 def told_apart(drawn: Sequence[tuple[Picture, RankSummary | None]], thresholds: Thresholds) -> list[Picture]:
     """Split the communication of the device's time in pictures of all devices of a job, as their report does."""
-    study = study_job([summary for _, summary in drawn if summary is not None], thresholds)
+    found = study_job([summary for _, summary in drawn if summary is not None], thresholds)
+    study = found if isinstance(found, JobStudy) else None
     pictures = []
     for picture, _ in drawn:
         place = -1 if study is None else study.places.get((picture.source, picture.device, picture.rank), -1)

@@ -178,6 +178,8 @@ def steps_line(result: Result) -> Message:
     """Say how many steps there are, how long one takes, and between which bounds."""
     spans = [step.partition.span_ns for device in result.devices for step in device.whole_steps]
     devices = say_n("{n} device", "{n} devices", len(result.devices)) if len(result.devices) != 1 else None
+    if result.runs:  # none of them has these steps
+        return chain(devices, say_n("{n} run", "{n} runs", len(result.runs)), by=" · ")
     if not spans:
         recorded = result.digest.steps if result.digest is not None and not result.devices else []
         of_host = say_n("{n} step of the host", "{n} steps of the host", len(recorded)) if recorded else None

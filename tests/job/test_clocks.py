@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ranks import MS, US, group, operations, summary
 
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.clocks import Clocks, _Ends, _line, _parts, align
+from npuperf.job.clocks import Clocks, Ends, _parts, align, line
 from npuperf.job.match import Matched, match
 
 #: What a device's clock shows at a true time (ns).
@@ -195,7 +195,7 @@ def test_ranks_are_tied_by_whom_they_meet(seed: int) -> None:
     first = {rank: min(s) for s in sets for rank in s}
     rank, instance = np.array(met, np.int64).reshape(-1, 2).T
     times = np.zeros(len(met))
-    ends = _Ends(rank, instance, times, times, operations_)
+    ends = Ends(rank, instance, times, times, operations_)
     assert _parts(ends, ranks).tolist() == [first[r] for r in range(ranks)]
 
 
@@ -207,7 +207,7 @@ def test_a_slope_is_the_median_over_all_pairs(seed: int) -> None:
     points = [(time, 100 * time + rng.uniform(-9, 9)) for time in times]
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2) if a[0] != b[0]]
     x, y = np.array(points).T
-    intercept, slope = _line(x, x + y)
+    intercept, slope = line(x, x + y)
     assert slope == pytest.approx(median(slopes))
     assert intercept == pytest.approx(median(y) - median(slopes) * median(x))
 
@@ -215,4 +215,4 @@ def test_a_slope_is_the_median_over_all_pairs(seed: int) -> None:
 def test_points_at_one_time_have_no_slope() -> None:
     """As where a device's timer stands still: the offset alone is told."""
     own, target = np.full(8, 5.0), np.arange(8.0)
-    assert _line(own, target) == (-1.5, 0.0)
+    assert line(own, target) == (-1.5, 0.0)

@@ -1,20 +1,25 @@
-"""Ranks of one job that were not recorded alike: steps missing or numbered otherwise on some.
+"""Ranks of one job that were not recorded alike: steps missing or numbered otherwise, clocks set, ranks of other runs.
 
 What must be said is what the simulator did in the steps that all have; nothing comes from the code under test.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cluster_files import FIRST_STEP, write
-from cluster_job import Fault, Job
+from cluster_job import Fault, Job, Jump
 from cluster_world import Truth, gain_ns, simulate
 
+from npuperf.advise import load_thresholds
+from npuperf.against.compare import compare_results
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.base.messages import say
+from npuperf.job.clocks import Clocks, doubted
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Result
 
@@ -86,3 +91,112 @@ def test_other_numbers_of_steps_are_said(tmp_path: Path) -> None:
         "rank 2 numbers its steps otherwise (+1): the names of its collectives tell which step is which"
     )
     assert {c.step for c in cluster.collectives} == {FIRST_STEP + n for n in range(4)}
+
+
+# --- clocks that are set while they are recorded ---------------------------------------------------------------------
+
+
+CLOCKS = {
+    "dp4": Job(dp=4, seed=11, faults=(Fault("compute", (3,), 1.3),)),
+    "dp8": Job(dp=8, hosts=2, steps=8, seed=11, faults=(Fault("compute", (3,), 1.3),)),
+    "tp2 dp2 pp2": Job(pp=2, dp=2, tp=2, hosts=2, micro_batches=4, layers=1, seed=11,
+                       faults=(Fault("compute", (3,), 1.3),)),
+}  # fmt: skip
+SET = [Jump(1, 2.0, 5_000.0), Jump(2, 1.5, 800.0), Jump(0, 2.0, 5_000.0), Jump(2, 1.0, 20_000.0)]
+
+
+@pytest.mark.parametrize("jump", SET, ids=lambda j: f"rank {j.rank} at {j.step} by {j.us:.0f} us")
+@pytest.mark.parametrize("layout", CLOCKS)
+def test_a_clock_that_is_set_ahead_is_followed(layout: str, jump: Jump, tmp_path: Path) -> None:
+    """Length, waiting and gains are those of the simulation, and offsets those that clocks had at the beginning."""
+    job = replace(CLOCKS[layout], jumps=(jump,))
+    truth, _, cluster = analyzed(job, tmp_path)
+    assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.01)
+    for rank in cluster.ranks:
+        true = truth.wait_ns(rank.rank)
+        assert rank.comm.wait_ns == pytest.approx(true, rel=0.01, abs=0.002 * truth.step_ns * job.steps)
+        assert rank.step_ns == pytest.approx(truth.step_ns, rel=0.01)
+        assert rank.clock is not None
+        offset = truth.offset(0) - truth.offset(rank.rank)
+        slack = abs(truth.drift(0) - truth.drift(rank.rank)) * truth.step_ns * job.steps
+        assert abs(rank.clock.offset_ns - offset) <= 3_000 + slack
+        if rank.clock.low_ns is not None and rank.clock.high_ns is not None and rank.clock.drift_ppm is None:
+            assert rank.clock.low_ns - slack <= offset <= rank.clock.high_ns + slack
+    assert [(root.kind, root.ranks) for root in cluster.roots if root.kind in ("rank", "link", "group")] == [
+        ("rank", [3])
+    ]
+    (said,) = (str(note) for note in cluster.notes if "clock of rank" in str(note))
+    assert said.startswith(f"the clock of rank {jump.rank} was set ") and " ahead while it was recorded" in said
+
+
+def test_of_a_clock_that_was_set_back_the_mixed_steps_are_left_out(tmp_path: Path) -> None:
+    """Its third step begins 5 ms before its second one ends: the first and the last can be compared."""
+    job = replace(CLOCKS["tp2 dp2 pp2"], jumps=(Jump(1, 2.0, -5_000.0),))
+    truth, _, cluster = analyzed(job, tmp_path)
+    assert cluster.steps == 1
+    assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.02)
+    assert any("was set 5.00 ms back" in str(note) for note in cluster.notes)
+
+
+def test_what_operations_contradict_is_not_proved() -> None:
+    """A clock with six ends where they belong and six 5 ms off: no interval, and arrivals are as unsure as that."""
+    wrong, every, off = np.array([0, 6]), np.array([12, 12]), np.array([0.0, 5e6])
+    none = np.zeros(2)
+    clocks = Clocks(none, none, none + 500, none - 9, none + 9, every, np.zeros(2, np.int64), 0, np.zeros(12, np.bool_))
+    found = doubted(clocks, [(wrong, every, off)])
+    assert found.low[0] == -9 and np.isnan([found.low[1], found.high[1]]).all()
+    assert found.residual.tolist() == [500, 5e6]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_clock_that_only_drifts_is_said_to_be_set(seed: int, tmp_path: Path) -> None:
+    job = Job(pp=2, dp=4, hosts=8, micro_batches=4, layers=1, steps=3, trace=True, kernel_us=2000.0, host_us=2.0,
+              drift_ppm=100.0, seed=seed)  # fmt: skip
+    _, result, cluster = analyzed(job, tmp_path)
+    assert not result.runs and not any("clock of rank" in str(note) for note in cluster.notes)
+    assert sum(root.share for root in cluster.roots) == pytest.approx(1)
+
+
+# --- ranks of two runs in one folder ---------------------------------------------------------------------------------
+
+
+RUNS: dict[str, tuple[Job, dict[str, object], tuple[int, ...]]] = {
+    "half of them slower, and later": (Job(dp=8), {"kernel_us": 260.0, "origin_s": 900}, (4, 5, 6, 7)),
+    "half of them 3 % slower": (Job(dp=8), {"kernel_us": 206.0}, (4, 5, 6, 7)),
+    "one of them 5 % slower": (Job(dp=2, tp=4, hosts=2), {"kernel_us": 210.0}, (5,)),
+    "stages of a pipeline": (Job(pp=4, dp=1, micro_batches=4), {"kernel_us": 300.0}, (2, 3)),
+    "two steps, a minute later": (Job(dp=4, steps=2), {"kernel_us": 240.0, "origin_s": 60}, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_ranks_of_two_runs_are_told_apart(name: str, tmp_path: Path) -> None:
+    job, more, others = RUNS[name]
+    first, second = (simulate(replace(job, seed=s, **m)) for s, m in ((1, {}), (2, more)))  # type: ignore[arg-type]
+    mine = [r for r in range(job.world) if r not in others]
+    write(first, tmp_path, mine)
+    write(second, tmp_path, others)
+    result = run(
+        AnalyzeRequest(path=tmp_path, workers=1, fail_on=("step_time>1ns", "comm.wait>0%", "count.collectives>0"))
+    )
+    assert result.cluster is None and len(result.devices) == job.world
+    assert [tuple(r.ranks) for r in result.runs] == sorted([tuple(mine), others], key=lambda own: -len(own))
+    for found in result.runs:
+        truth = first if found.ranks[0] in mine else second
+        assert found.step_ns == pytest.approx(truth.step_ns, rel=0.03)
+        assert found.next == say("npuperf analyze PATH --ranks {ranks}", ranks=",".join(map(str, found.ranks))) or (
+            len(found.ranks) == 1
+        )
+    assert result.verdict.bound == "unknown" and "are of several runs" not in str(result.verdict.reason)
+    assert str(result.verdict.reason).startswith("not of one job: ranks ")
+    assert {gate.status for gate in result.gates} == {"cannot_tell"}
+    compared = compare_results([result], [result], load_thresholds())
+    assert compared.verdict == "cannot_tell"
+
+
+def test_a_drift_that_no_crystal_has_makes_no_common_clock(tmp_path: Path) -> None:
+    write(simulate(Job(dp=4, seed=1)), tmp_path, (0, 1))
+    write(simulate(Job(dp=4, seed=1, drift_ppm=0, device_drift_ppm=0, kernel_us=230.0)), tmp_path, (2, 3))
+    result = run(AnalyzeRequest(path=tmp_path, workers=1))
+    assert result.exit_code == 0 and result.cluster is None
+    assert "ppm, and crystals do by less than 200" in str(result.verdict.reason)
