@@ -44,16 +44,23 @@ class AllDevices(Struct, frozen=True, kw_only=True):
 
 
 def each_for_itself(
-    examined: Sequence[Examined], request: Question, thresholds: Thresholds, *, different_runs: bool
+    examined: Sequence[Examined],
+    request: Question,
+    thresholds: Thresholds,
+    *,
+    different_runs: bool,
+    hosts: bool = False,
 ) -> AllDevices:
-    """Put together what devices say that are of no common job."""
+    """Put together what devices say that are of no common job; ``hosts``: events of hosts without one were read."""
     no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")
     asked = [] if different_runs else [unanswered(e, no_job) for e in request.what_if if names_ranks(e)]
     devices, none = [e.report for e in examined], None
     sums = [e.sums for e in examined if e.sums is not None]
     if len(sums) == len(devices) > 1 and not different_runs:
         devices = in_one_state(devices, sums, thresholds)
-    if not devices:
+    if not devices and not hosts:
+        none = say("no device tasks: none of the files that were read has any, nor events of the host")
+    elif not devices:
         none = say("no device tasks: the data has host events only, as from a run on the CPU alone")
     elif different_runs and len(devices) > 1:
         none = say(

@@ -103,7 +103,9 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
     if isinstance(study, SeveralRuns):
         return _as_several_runs(study, examined, request, thresholds)
     devices = [_with_exposed(study, e.report) for e in examined]
-    cluster = describe_job(study, devices, thresholds)
+    cut = {e.report.rank: e.excerpt for e in examined
+           if e.summary is None and e.excerpt is not None and e.report.rank is not None}  # fmt: skip
+    cluster = describe_job(study, devices, thresholds, cut)
     findings = advise_job(study, cluster, thresholds, request.rules)
     waits = [waited(study, d) for d in devices]
     for e, wait in zip(examined, waits, strict=True):
@@ -322,7 +324,8 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
                    "tell are not recorded")  # fmt: skip
     loaded = len(cluster.ranks)
     partly = cluster.absent or not all(g.complete for g in cluster.groups)  # or nobody knows
-    job = (say("over the {n} ranks that were loaded", n=loaded) if partly
+    job = (say("over the {n} ranks whose tables are whole", n=loaded) if cluster.cut
+           else say("over the {n} ranks that were loaded", n=loaded) if partly
            else say_n("over {n} rank", "over all {n} ranks", loaded))  # fmt: skip
     reason = say("{job}: {why}", job=job, why=chain(paced, idle, lever))
     return Verdict(bound=bound, basis="measured", reason=reason, evidence=evidence, elasticity=e)

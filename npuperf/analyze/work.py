@@ -303,7 +303,7 @@ def work_out(
     elif question.rank is not None and any(e.summary is not None for e in examined):
         together = _part_of_job(whole, examined, question, thresholds, engine, context)
     if together is None:
-        together = each_for_itself(examined, question, thresholds, different_runs=bool(twice))
+        together = each_for_itself(examined, question, thresholds, different_runs=bool(twice), hosts=bool(hosts))
     digest = merge_digests([e.digest for e in examined], together.exposed)
     if digest is None and hosts:  # there is no device at all
         from npuperf.analyze.counting import digest_of_hosts

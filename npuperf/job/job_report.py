@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -254,8 +254,13 @@ def _listed(study: JobStudy, cause: RootCause) -> Series:
 _COLLECTIVES: Final = 200
 
 
-def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresholds) -> Cluster:
-    """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order."""
+def describe_job(
+    study: JobStudy, devices: Sequence[Device], thresholds: Thresholds, cut: Mapping[int, Message] | None = None
+) -> Cluster:
+    """Return the job's part of the document. ``devices``: the reports of all of its ranks, in any order.
+
+    ``cut``: ranks that were read, but are not in the job because rows of them are missing, and what tells that.
+    """
     reports = {(d.source, d.device, d.rank): d for d in devices}
     stages = _stages(study)
     return Cluster(
@@ -279,7 +284,8 @@ def describe_job(study: JobStudy, devices: Sequence[Device], thresholds: Thresho
         world_size=study.world.size,
         world_size_least=study.world.least,
         absent=absent(study),
-        notes=_notes(study),
+        cut=sorted(cut or {}),
+        notes=_notes(study, cut or {}),
     )
 
 
@@ -552,10 +558,14 @@ def _collectives(study: JobStudy) -> list[Collective]:
     return found
 
 
-def _notes(study: JobStudy) -> list[Message]:
+def _notes(study: JobStudy, cut: Mapping[int, Message]) -> list[Message]:
     """Say what could not be told, and what would tell it."""
     notes = _of_steps(study)
-    missing = absent(study)
+    if cut:
+        notes.append(say_n("rank {ranks} was read, but is left out of the job: {why}",
+                           "ranks {ranks} were read, but are left out of the job; of the first: {why}", len(cut),
+                           ranks=series(_few(sorted(cut))), why=cut[min(cut)]))  # fmt: skip
+    missing = [rank for rank in absent(study) if rank not in cut]
     if missing:
         notes.append(say_n("{n} rank of the job was not loaded ({ranks}): waits in its groups are lower bounds",
                            "{n} ranks of the job were not loaded ({ranks}): waits in their groups are lower bounds",

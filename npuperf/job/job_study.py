@@ -59,7 +59,7 @@ class JobSplit(Struct, frozen=True):
 
 class JobStudy(JobSplit, frozen=True):
     """Everything that is worked out once per job. ``waited``: all that each rank waited, ns; ``other``: the elasticity
-    of local time that is neither compute nor waiting for the host; ``counted``: how the steps of the ranks are numbered,
+    of local time that is neither compute nor waiting for the host; ``counted``: how the ranks' steps are numbered,
     and which are compared; ``jumps``: where clocks were set, which is undone in all times; ``left_out``: how many
     operations contradict the others, and on how many ranks, all together.
     """

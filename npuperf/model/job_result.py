@@ -249,7 +249,8 @@ class Cluster(Model, frozen=True, kw_only=True):
     """The job: its step, its ranks, who waits for whom, and why.
 
     ``world_size``: how many ranks the job has, null where that is not known, ``world_size_least`` how many at least, by
-    every hint there is. ``absent``: those that were not loaded; ``notes``: what could not be told, and what would tell.
+    every hint there is. ``absent``: those that were not loaded, or are left out because rows of their kernel tables are
+    missing (``cut``); ``notes``: what could not be told, and what would tell.
     """
 
     step_ns: int
@@ -267,6 +268,7 @@ class Cluster(Model, frozen=True, kw_only=True):
     world_size: int | None = None
     world_size_least: int = 0
     absent: list[int] = []
+    cut: list[int] = []
     notes: list[Message] = []
 
     def time_of(self, ranks: Sequence[ClusterRank]) -> int:

@@ -254,7 +254,7 @@ REPAIRABLE: Final = ("rank", "stage", "link", "group")
 
 def job_line(cluster: Cluster) -> Message:
     """Say how many ranks and steps there are, and how long a step is."""
-    n, world, least = len(cluster.ranks), cluster.world_size or 0, cluster.world_size_least
+    n, world, least = len(cluster.ranks) + len(cluster.cut), cluster.world_size or 0, cluster.world_size_least
     ranks = say_n("{n} rank", "{n} ranks", n)
     if world > n:
         ranks = say("{loaded} of {all} ranks loaded", loaded=Quantity(n, "count"), all=Quantity(world, "count"))
@@ -262,7 +262,8 @@ def job_line(cluster: Cluster) -> Message:
         ranks = say("{loaded} of at least {all} ranks loaded", loaded=Quantity(n, "count"),
                     all=Quantity(least, "count"))  # fmt: skip
     steps = say_n("{n} step", "{n} steps", cluster.steps)
-    return chain(ranks, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
+    cut = say_n("{n} left out, its table is cut", "{n} left out, their tables are cut", len(cluster.cut))
+    return chain(ranks, cut if cluster.cut else None, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
 
 
 def run_line(result: Result) -> Message:

@@ -22,6 +22,8 @@ from npuperf.base.messages import say
 from npuperf.job.clocks import Clocks, doubted
 from npuperf.model.job_result import Cluster
 from npuperf.model.result import Result
+from npuperf.show.job_text import job_line
+from npuperf.show.language import text
 
 SLOW = (Fault("compute", (1,), 1.3),)
 LAYOUTS = {
@@ -200,3 +202,33 @@ def test_a_drift_that_no_crystal_has_makes_no_common_clock(tmp_path: Path) -> No
     result = run(AnalyzeRequest(path=tmp_path, workers=1))
     assert result.exit_code == 0 and result.cluster is None
     assert "ppm, and crystals do by less than 200" in str(result.verdict.reason)
+
+
+# --- a rank whose table of kernels is cut ----------------------------------------------------------------------------
+
+
+def test_a_rank_whose_table_is_cut_is_said_to_be_read_and_left_out(tmp_path: Path) -> None:
+    """Rank 2 has half of its rows beside a whole timeline: it was loaded, and gates on the job cannot tell."""
+    whole, cut = (write(Job(dp=4, trace=True, seed=1), tmp_path / name) for name in ("whole", "cut"))
+    table = cut / "rank_2_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv"
+    rows = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(rows[: len(rows) // 2]))
+    gates = ("count.launches>+0", "step_time>+5%", "comm.wait>50%", "op:MatMulV3>+1%")
+    result = run(AnalyzeRequest(path=cut, workers=1, baseline=(str(whole),), fail_on=gates))
+    cluster = result.cluster
+    assert cluster is not None and (cluster.cut, cluster.absent) == ([2], [2])
+    assert str(cluster.notes[0]).startswith("rank 2 was read, but is left out of the job: rows are missing: ")
+    assert not any("was not loaded" in str(note) for note in cluster.notes)
+    assert str(result.verdict.reason).startswith("over the 3 ranks whose tables are whole: ")
+    assert result.comparison is not None and result.comparison.verdict == "cannot_tell"
+    assert {gate.status for gate in result.gates} == {"cannot_tell"}
+    assert "1 left out" in text(job_line(cluster)) and text(job_line(cluster)).startswith("4 ranks")
+
+
+def test_a_table_of_communication_alone_is_no_run_on_the_cpu(tmp_path: Path) -> None:
+    folder = write(Job(dp=2, seed=1), tmp_path / "job") / "rank_0_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    (tmp_path / "alone").mkdir()
+    (folder / "communication.json").rename(tmp_path / "alone" / "communication.json")
+    result = run(AnalyzeRequest(path=tmp_path / "alone", workers=1))
+    assert result.verdict.bound == "unknown" and "CPU" not in str(result.verdict.reason)
+    assert str(result.verdict.reason).startswith("no device tasks: none of the files that were read has any")
