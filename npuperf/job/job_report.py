@@ -292,7 +292,7 @@ def describe_job(
 def describe_runs(found: SeveralRuns) -> list[RunOfRanks]:
     """Return the runs that ranks are of, the one with most ranks first."""
     runs = []
-    for number, places in enumerate(found.runs.places):
+    for nth, places in enumerate(found.runs.places):
         own = [found.ranks[place] for place in places]
         steps = [(r.end - int(r.step_start[0])) / len(r.step_start) for r in own if len(r.step_start)]
         runs.append(
@@ -300,7 +300,7 @@ def describe_runs(found: SeveralRuns) -> list[RunOfRanks]:
                 ranks=[r.rank for r in own],
                 step_ns=round(float(np.median(steps))) if steps else None,
                 begin_ns=min(r.begin for r in own),
-                apart=_why_apart(found, found.runs.apart[number - 1]) if number else None,
+                apart=_why_apart(found, found.runs.apart[nth - 1]) if nth else None,
                 next=_alone(own, [r for i, r in enumerate(found.ranks) if i not in places]),
             )
         )
