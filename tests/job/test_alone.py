@@ -179,10 +179,10 @@ def test_bounds_hold_on_real_ranks(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_two_ranks_of_eight_know_that_others_are_missing() -> None:
-    """Files name no ranks of the group, but seven links: what may be waiting is unknown, not transfer."""
+    """Files name no ranks of the group, but seven links: what may be waiting is waiting or unknown, not transfer."""
     if not DATA.is_dir():
         pytest.skip("the vendor's samples are not here")
     cluster = run(AnalyzeRequest(path=DATA / "text" / "level1")).cluster
     assert cluster is not None and cluster.absent == [2, 3, 4, 5, 6, 7]
     assert (cluster.world_size, cluster.world_size_least) == (None, 8)  # there may be more, behind other links
-    assert all(r.comm.unknown_ns > 10 * (r.comm.wait_ns + r.comm.transfer_ns) for r in cluster.ranks)
+    assert all(r.comm.wait_ns + r.comm.unknown_ns > 10 * r.comm.transfer_ns for r in cluster.ranks)
