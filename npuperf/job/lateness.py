@@ -99,14 +99,14 @@ def _own_times(ranks: Sequence[RankSummary], job: JobProgram) -> tuple[I64, F64]
 
     Without kernels nobody knows when a step began: then it is up to where the step's operations blocked a rank.
     """
-    if any(r.span_ns is not None for r in ranks):
-        steps = distinct(job.matched.step[job.until])
-        where = job.to_block.rank * len(steps) + np.searchsorted(steps, job.matched.step[job.until])
-        spent = np.bincount(where, weights=job.to_block.length, minlength=job.ranks * len(steps))
-        return steps, spent.reshape(job.ranks, -1).astype(np.float64)
     shared = set(ranks[0].step_number.tolist()).intersection(*(r.step_number.tolist() for r in ranks[1:]))
     steps = np.array(sorted(shared), np.int64)
     own = np.zeros((len(ranks), len(steps)))
+    if any(r.span_ns is not None for r in ranks):
+        step = job.matched.step[job.until]
+        here = np.flatnonzero(np.isin(step, steps))  # others are of no step, or not of all ranks
+        np.add.at(own, (job.to_block.rank[here], np.searchsorted(steps, step[here])), job.to_block.length[here])
+        return steps, own
     for place, rank in enumerate(ranks):
         chosen = np.flatnonzero(np.isin(rank.step_number, steps))
         chosen = chosen[np.argsort(rank.step_number[chosen], kind="stable")]
@@ -177,9 +177,11 @@ def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, floa
     They are those that most others keep waiting.
     """
     matched = job.matched
-    numbers, step = np.unique(matched.step, return_inverse=True)
-    place = matched.rank * len(numbers) + step.ravel()
-    every = np.bincount(place, weights=matched.stay - job.transfer, minlength=job.ranks * len(numbers))
+    here = np.flatnonzero(matched.step >= 0)
+    numbers, step = np.unique(matched.step[here], return_inverse=True)
+    place = matched.rank[here] * len(numbers) + step.ravel()
+    waited = (matched.stay - job.transfer)[here]
+    every = np.bincount(place, weights=waited, minlength=job.ranks * len(numbers))
     wait = every.reshape(job.ranks, len(numbers)).astype(np.float64)
     more = beyond_usual(wait, stage)
     if wait.shape[1] < 2:

@@ -137,7 +137,7 @@ class _Case(Struct, frozen=True):
     @property
     def least(self) -> float:
         """From which gain on (ns of the job's length) ranks are named."""
-        return self.job.measured * self.bounds.least * (_ONE_STEP_FACTOR if self.found.waits.shape[1] < 2 else 1)
+        return self.job.measured * self.bounds.least * (1 if self.late.steps.size else _ONE_STEP_FACTOR)
 
     @property
     def worth(self) -> float:

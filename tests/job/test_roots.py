@@ -7,12 +7,15 @@ from random import Random
 
 import numpy as np
 import pytest
-from ranks import US, Item, Work, group, told
+from msgspec.structs import replace
+from ranks import US, Item, Work, group, ints, told
 
 from npuperf.advise import load_thresholds
+from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align
-from npuperf.job.job_replay import build
+from npuperf.job.job_replay import JobProgram, build
 from npuperf.job.job_study import JobStudy, study_job
+from npuperf.job.lateness import always_waiting, find_late
 from npuperf.job.match import find_waits, match
 from npuperf.job.root_causes import RootCause
 from npuperf.job.roots import WaitBlame, blame
@@ -219,3 +222,30 @@ def test_a_missing_slow_rank_leaves_nobody_else_blamed() -> None:
     programs: dict[int, list[Item]] = {r: ["dp/0", Work(100), "dp/1"] for r in range(3)}
     job = study(programs, {"dp/0": 10, "dp/1": 50}, [group(range(4), "dp", "dp")])
     assert job.causes == () and job.waits.unknown.sum() == 3 * 60 * US
+
+
+def outside_of_steps(works: Mapping[int, Sequence[int]], steps: Sequence[int]) -> tuple[list[RankSummary], JobProgram]:
+    """Ranks without kernels that work so long (µs) between their operations, of which each is of the step given."""
+    programs: dict[int, list[Item]] = {
+        r: [item for i, us in enumerate(own) for item in (f"dp/{i}", Work(us))] + [f"dp/{len(own)}"]
+        for r, own in works.items()
+    }
+    ranks = [
+        replace(r, operations=replace(r.operations, step=ints(steps)), span_ns=r.end - r.begin,
+                step_number=ints(sorted({s for s in steps if s >= 0})))
+        for r in told(programs, {f"dp/{i}": 5 for i in range(len(steps))}, [group(range(4), "dp", "dp")])
+    ]  # fmt: skip
+    matched = match(ranks, 4)
+    clocks = align(matched, 4)
+    return ranks, build(ranks, matched, find_waits(matched, ranks), clocks)
+
+
+def test_what_is_outside_of_all_steps_is_no_step() -> None:
+    """Rank 3 is 800 µs late before an operation of no step, and rank 0 waits there and in the only step."""
+    ranks, job = outside_of_steps({**{r: [100] * 5 for r in range(3)}, 3: [900, *[100] * 4]}, [-1, -1, 0, 1, 2, 3])
+    late = find_late(ranks, job, np.zeros(4, np.int64))
+    assert (late.steps.tolist(), late.some_steps(3)) == ([0, 1, 2, 3], ())
+    _, once = outside_of_steps({0: [100, 100], **{r: [900, 900] for r in (1, 2, 3)}}, [-1, -1, 0])
+    assert always_waiting(once, np.zeros(4, np.int64), 1.0)[0].tolist() == []
+    _, twice = outside_of_steps({0: [100, 100], **{r: [900, 900] for r in (1, 2, 3)}}, [-1, 0, 1])
+    assert always_waiting(twice, np.zeros(4, np.int64), 1.0)[0].tolist() == [0]
