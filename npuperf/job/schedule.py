@@ -224,15 +224,26 @@ def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
         return unknown
     times = [found[0] for found in often]
     behind, last = range(stages.count - 1, 0, -1), times[-1]
+    upper, lower = np.take_along_axis(pairs, np.argsort(stages.of[matched.rank[pairs]], axis=1), axis=1).T
+    spent = np.concatenate([r.compute_before for r in ranks])
+
+    def between(end: I64, link: int) -> F64:
+        rows = np.flatnonzero(stage[:, 0] == link)
+        return _between(spent[end[rows]][np.lexsort((matched.start[end[rows]], run[rows]))], times[link])
+
+    if min(times) < 2:
+        return unknown
+    first, final = between(upper, 0), between(lower, stages.count - 2)
+    # Where gradients come back the first stage computes now more, now less; with one micro-batch nothing between.
+    back = first.max() > _EVEN * first.min() if last > 2 else first.max() < _BETWEEN * final.max()
+    if not back:
+        return unknown
     one_by_one = all(n == last - 1 + min(b, last - 1) for n, b in zip(times, behind, strict=True))
     all_first = last % 2 == 0 and len({*times}) == 1
     if one_by_one and all_first and last > 2:
-        lower = np.where(stages.of[matched.rank[pairs[:, 0]]] > stages.of[matched.rank[pairs[:, 1]]], *pairs.T)
-        spent = np.concatenate([r.compute_before for r in ranks])[lower]
-        between = _between(spent[np.lexsort((matched.start[lower], run))], last)
-        middle, others = between[last // 2 - 1], np.delete(between, last // 2 - 1)
+        middle, others = final[last // 2 - 1], np.delete(final, last // 2 - 1)
         all_first = bool(middle > _EVEN * others.max())
-        one_by_one = bool(between.max() <= _EVEN * between.min())
+        one_by_one = bool(final.max() <= _EVEN * final.min())
     if last == 2 and (one_by_one or all_first):
         return Schedule(say("each link has an exchange forward and one back per step"), 1, 1)
     if one_by_one and not all_first:

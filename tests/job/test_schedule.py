@@ -231,3 +231,31 @@ def test_groups_of_two_are_named_where_what_one_sends_the_other_receives() -> No
     assert [r.operations.peer.tolist() for r in named] == [[1] * 4, [0] * 4]
     fewer = replace(unnamed[1], operations=unnamed[1].operations.take(np.arange(3)))
     assert not any(r.groups for r in name_pairs([unnamed[0], fewer])[0])
+
+
+def blind(ranks: list[RankSummary], *, compute: bool = True) -> list[RankSummary]:
+    """The same where it is not recorded who receives, nor, if so, what is computed."""
+    return [
+        replace(r, operations=replace(r.operations, type=Labels.of(["batchSendRecv"] * len(r.operations))),
+                bandwidth=bandwidth([]), compute_before=r.compute_before * compute)
+        for r in ranks
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3, 4, 6, 8])
+def test_exchanges_alone_do_not_tell_that_gradients_come_back(micro: int) -> None:
+    """Forward only: a stage exchanges once per micro-batch. Three were taken for two of 1F1B, two for one and back."""
+    ranks = both(" ".join(f"F a{i}" for i in range(micro)), " ".join(f"a{i} F" for i in range(micro)))
+    found = told_by(blind(ranks))
+    assert (found.micro_batches, found.name) == (None, None)
+    assert "not recorded who sends" in str(found.why)
+
+
+def test_without_compute_exchanges_tell_no_schedule() -> None:
+    """GPipe of three micro-batches was taken for 1F1B of five where no compute is known."""
+    gpipe = both("F a0 F a1 F a2 g0 B g1 B g2 B", "a0 F a1 F a2 F B g0 B g1 B g2")
+    assert (told_by(blind(gpipe)).micro_batches, told_by(blind(gpipe)).name) == (3, "GPipe")
+    assert told_by(blind(gpipe, compute=False)).micro_batches is None
+    once = both("F a0 g0 B", "a0 F B g0")
+    assert told_by(blind(once)).micro_batches == 1
+    assert told_by(blind(once, compute=False)).micro_batches is None
