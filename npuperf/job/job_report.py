@@ -43,7 +43,7 @@ from npuperf.model.thresholds import Thresholds
 # -- A root cause in words: what it is, what it costs, where to look, and what to do next.
 
 #: What tells why somebody begins late.
-_EARLIER: Final = say("record from a step earlier on: why a rank begins late lies before its first step")
+_EARLIER: Final = say("look at earlier steps, too, or record from a step earlier on: they tell why a rank begins late")
 #: Operators that are named.
 _OPERATORS: Final = 3
 #: Ranks that are named.
@@ -146,7 +146,7 @@ def _in_words(study: JobStudy, cause: RootCause) -> tuple[Message, Message | Non
             return title, say("compare it with its peers: npuperf analyze PATH --rank {rank}", rank=rank)
         return say("now one rank is late, now another: no lasting cause"), None
     if cause.begins_late:
-        title = say("ranks begin the first step at different times; what they did before is not recorded")
+        title = say("ranks begin at different times: why lies before what is looked at")
         return title, _EARLIER
     if cause.places:
         title = say_n("rank {ranks} waits for the others in every step: most ranks take longer than it does",
@@ -201,11 +201,11 @@ def _rank_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tuple[M
     summary = study.ranks[cause.places[0]]
     rank = summary.rank
     if cause.begins_late:
-        title = say_n("rank {ranks} begins the first step {more} later than its peers, and they wait for it; what it "
-                      "did before is not recorded",
-                      "ranks {ranks} begin the first step about {more} later than their peers, and they wait for them; "
-                      "what they did before is not recorded", len(cause.places), ranks=_listed(study, cause),
-                      more=ns(round(cause.excess)))  # fmt: skip
+        title = say_n("rank {ranks} begins {more} later than its peers, and they wait for it: why lies before what is "
+                      "looked at",
+                      "ranks {ranks} begin about {more} later than their peers, and they wait for them: why lies "
+                      "before what is looked at",
+                      len(cause.places), ranks=_listed(study, cause), more=ns(round(cause.excess)))  # fmt: skip
         return title, _EARLIER
     if cause.steps:
         return _passing_in_words(study, cause, more)
@@ -595,8 +595,8 @@ def _notes(study: JobStudy, cut: Mapping[int, Message]) -> list[Message]:
                            "were recorded at another time, and then nobody waited for them",
                            len(far), ranks=series(_few(far)), apart=ns(int(apart.max()))))  # fmt: skip
     if study.stages.guessed:
-        notes.append(say("no process group is called a pipeline (pp): groups whose ranks exchange point to point, and "
-                         "all but the first begin by waiting, are taken for one"))  # fmt: skip
+        notes.append(say("no process group is called a pipeline (pp): ranks that exchange point to point one after the "
+                         "other, and of which all but the first begin by waiting, are taken for one"))  # fmt: skip
     untold = [r for r in study.ranks if r.host_ns is None]
     if any(r.kineto for r in untold):
         notes.append(say("launches are not recorded on every rank, so slow hosts cannot be told from other delays"))
@@ -636,10 +636,9 @@ def _of_steps(study: JobStudy) -> list[Message]:
                            "have", len(counted.compared), shown=shown, steps=ranges(counted.compared)))  # fmt: skip
     for by in sorted({by for by in counted.moved if by}):
         own = [rank for rank, moved in zip(ranks, counted.moved, strict=True) if moved == by]
-        notes.append(say_n("rank {ranks} numbers its steps otherwise ({by}): the names of its collectives tell which "
-                           "step is which",
-                           "ranks {ranks} number their steps otherwise ({by}): the names of their collectives tell "
-                           "which step is which", len(own), ranks=series(_few(own)), by=f"{-by:+d}"))  # fmt: skip
+        notes.append(say_n("rank {ranks} numbers its steps otherwise ({by}): its collectives tell which step is which",
+                           "ranks {ranks} number their steps otherwise ({by}): their collectives tell which step is "
+                           "which", len(own), ranks=series(_few(own)), by=f"{-by:+d}"))  # fmt: skip
     return notes
 
 

@@ -98,7 +98,17 @@ def test_what_lies_before_the_first_kernel_counts(tmp_path: Path) -> None:
     assert (root.ranks, root.why, root.steps) == ([5], "unknown", [FIRST_STEP])
     assert near(root.gain_ns_per_step, gain_ns(truth, late))
     assert root.evidence["begin_excess_ns_per_step"] * 6 == pytest.approx(6_000_000, rel=0.02)
-    assert str(root.title).startswith("rank 5 begins the first step 6.00 ms later than its peers")
+    assert str(root.title).startswith("rank 5 begins 6.00 ms later than its peers")
+
+
+def test_of_a_chosen_step_what_came_before_is_not_called_unrecorded(tmp_path: Path) -> None:
+    """Stages begin their second step one after the other; the first step is there, and was not asked for."""
+    job = Job(pp=2, dp=2, micro_batches=4, layers=1, seed=5, faults=(Fault("compute", (1,), 1.3),))
+    cluster = run(AnalyzeRequest(path=write(simulate(job), tmp_path), step=FIRST_STEP + 1)).cluster
+    assert cluster is not None
+    (root,) = (root for root in cluster.roots if "begin at different times" in str(root.title))
+    assert str(root.title) == "ranks begin at different times: why lies before what is looked at"
+    assert str(root.next).startswith("look at earlier steps, too, or record")
 
 
 def test_two_ranks_of_few_steps_are_no_pattern(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.model.job_result import Cluster, JobRole
 from npuperf.model.names import role_of
 from npuperf.show.formats import View, render
+from npuperf.show.job_text import role_lines
 
 ROLLOUT = ((44, 44), (44, 54), (84, 94), (64, 44))
 ITERATION, RANKS = 200, len(ROLLOUT)
@@ -154,8 +155,12 @@ def test_turns_that_differ_in_number_are_compared_as_sums(tmp_path: Path) -> Non
     log_prob = [e for e in whole["traceEvents"] if e["name"] == "compute_log_prob"]
     whole["traceEvents"].remove(log_prob[0])
     path.write_text(json.dumps(whole))
-    found = roles(studied(folder))["log_prob"]
+    cluster = studied(folder)
+    found = roles(cluster)["log_prob"]
     assert (found.turns, found.time_ns, found.early_share) == (None, near(40), share(20 / 160))
+    said = next(str(line) for line in role_lines(cluster) if str(line).startswith("log_prob"))
+    assert f"so their sums are compared: rank {found.longest_rank}'s is the longest" in said
+    assert "now another" not in said  # nobody knows which turns are the same
 
 
 def test_ranges_of_mstx_tell_as_well(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_missing_step_is_said(tmp_path: Path) -> None:
 def test_other_numbers_of_steps_are_said(tmp_path: Path) -> None:
     _, _, cluster = analyzed(Job(dp=4, seed=5, shifted=((2, 1),)), tmp_path)
     assert str(cluster.notes[0]) == (
-        "rank 2 numbers its steps otherwise (+1): the names of its collectives tell which step is which"
+        "rank 2 numbers its steps otherwise (+1): its collectives tell which step is which"
     )
     assert {c.step for c in cluster.collectives} == {FIRST_STEP + n for n in range(4)}
 
