@@ -57,14 +57,18 @@ def common_steps(
     ranks = [renumbered(r, by) if by else r for r, by in zip(ranks, moved, strict=True)]
     there = [r.step_number.tolist() for r in ranks]
     recorded = tuple(tuple(n for n in own if n not in (broken or {}).get(i, ())) for i, own in enumerate(there))
-    run = _longest_run(recorded) if len({frozenset(own) for own in recorded}) > 1 else ()
+    run = _longest_run(recorded, there) if len({frozenset(own) for own in recorded}) > 1 else ()
     if run:
         ranks = [of_steps(r, own.index(run[0]), own.index(run[-1])) for r, own in zip(ranks, there, strict=True)]
     return ranks, JobSteps(tuple(moved), recorded, run or None)
 
 
-def _longest_run(recorded: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the most steps that all ranks recorded one after the other."""
+def _longest_run(recorded: Sequence[Sequence[int]], there: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the most steps that all ranks recorded one after the other. ``there``: with those that do not count.
+
+    A step lasts until the next one that is there: where that is not the same on all ranks, what some left out is in it,
+    and it counts only if there is no other.
+    """
     following = [set(pairwise(own)) for own in recorded]
     shared = set.intersection(*(set(own) for own in recorded))
     runs: list[list[int]] = []
@@ -73,7 +77,9 @@ def _longest_run(recorded: Sequence[Sequence[int]]) -> tuple[int, ...]:
             runs[-1].append(number)
         else:
             runs.append([number])
-    longest: list[int] = max(runs, key=len, default=[])
+    after = [dict(pairwise(own)) for own in there]
+    alike = [run if len({own.get(run[-1]) for own in after} - {None}) < 2 else run[:-1] for run in runs]
+    longest: list[int] = max(alike, key=len, default=[]) or max(runs, key=len, default=[])
     return tuple(longest)
 
 

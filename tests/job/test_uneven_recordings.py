@@ -78,6 +78,17 @@ def test_only_what_all_ranks_recorded_is_compared(
         assert 0.95 * least - 0.002 * truth.step_ns <= gain_ns(truth, fault) <= 1.05 * most + 0.002 * truth.step_ns
 
 
+@pytest.mark.parametrize(("steps", "left_out", "left"), [(3, 1, 2), (4, 2, 0)], ids=["2nd of three", "3rd of four"])
+def test_a_step_before_one_that_was_left_out_is_not_compared(
+    steps: int, left_out: int, left: int, tmp_path: Path
+) -> None:
+    """What rank 1 did in the step left out is in the one before, which so lasts twice as long: nobody is slow."""
+    truth, _, cluster = analyzed(Job(dp=2, seed=5, steps=steps, skipped=((1, left_out),)), tmp_path)
+    assert {c.step for c in cluster.collectives} == {FIRST_STEP + left}
+    assert (cluster.steps, cluster.step_ns) == (1, pytest.approx(truth.step_ns, rel=0.02))
+    assert [root for root in cluster.roots if root.kind in ("rank", "link", "group")] == []
+
+
 def test_the_missing_step_is_said(tmp_path: Path) -> None:
     _, _, cluster = analyzed(Job(dp=4, seed=5, skipped=((1, 3),)), tmp_path)
     first, last = FIRST_STEP, FIRST_STEP + 3
