@@ -631,8 +631,9 @@ def _of_steps(study: JobStudy) -> list[Message]:
         shown = series(say_n("rank {ranks} has {steps}", "ranks {ranks} have {steps}", len(own),
                              ranks=series(_few(own)), steps=ranges(steps))
                        for steps, own in each[:_RANKS])  # fmt: skip
-        notes.append(say_n("not all ranks recorded the same steps ({shown}): step {steps} is compared, which all have",
-                           "not all ranks recorded the same steps ({shown}): steps {steps} are compared, which all "
+        notes.append(say_n("not all ranks have the same whole steps ({shown}): step {steps} is compared, which all "
+                           "have",
+                           "not all ranks have the same whole steps ({shown}): steps {steps} are compared, which all "
                            "have", len(counted.compared), shown=shown, steps=ranges(counted.compared)))  # fmt: skip
     for by in sorted({by for by in counted.moved if by}):
         own = [rank for rank, moved in zip(ranks, counted.moved, strict=True) if moved == by]

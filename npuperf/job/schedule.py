@@ -93,8 +93,9 @@ def find_schedule(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
     each, around = int(down[0]), int(down[-1])
     if not up.any() and not around:
         return Schedule(
-            say("per step {n} activations over every link, no gradients back", n=each), each, 1, FORWARD_ONLY
-        )
+            say_n("per step {n} activation over every link, no gradient back",
+                  "per step {n} activations over every link, no gradients back", each), each, 1, FORWARD_ONLY
+        )  # fmt: skip
     if (up != down).any():
         return Schedule(say("not as many gradients come back over every link as activations go"))
     if around:

@@ -193,6 +193,8 @@ def test_chunks_of_two_stages_are_not_counted_as_micro_batches() -> None:
 def test_without_gradients_it_is_forward_only() -> None:
     found = told_by(both("F a0 F a1 F a2", "a0 F a1 F a2 F"))
     assert (found.micro_batches, found.name) == (3, "forward only")
+    once = told_by(both("F a0", "a0 F"))
+    assert str(once.why) == "per step 1 activation over every link, no gradient back"
 
 
 def test_who_sends_and_receives_in_another_order_is_matched() -> None:

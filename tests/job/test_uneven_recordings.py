@@ -93,7 +93,7 @@ def test_the_missing_step_is_said(tmp_path: Path) -> None:
     _, _, cluster = analyzed(Job(dp=4, seed=5, skipped=((1, 3),)), tmp_path)
     first, last = FIRST_STEP, FIRST_STEP + 3
     assert str(cluster.notes[0]) == (
-        f"not all ranks recorded the same steps (rank 1 has {first}-{last - 1}, ranks 0, 2, 3 have {first}-{last}): "
+        f"not all ranks have the same whole steps (rank 1 has {first}-{last - 1}, ranks 0, 2, 3 have {first}-{last}): "
         f"steps {first}-{last - 1} are compared, which all have"
     )
 
@@ -149,6 +149,9 @@ def test_of_a_clock_that_was_set_back_the_mixed_steps_are_left_out(tmp_path: Pat
     assert cluster.steps == 1
     assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.02)
     assert any("was set 5.00 ms back" in str(note) for note in cluster.notes)
+    # All ranks recorded all steps.
+    assert not any("recorded the same steps" in str(note) for note in cluster.notes)
+    assert str(cluster.notes[0]).startswith("not all ranks have the same whole steps (ranks 1, 3 have 10, 13,")
 
 
 def test_what_operations_contradict_is_not_proved() -> None:
