@@ -15,20 +15,22 @@ def judge_roles(ranks: Sequence[RankSummary]) -> list[JobRole]:
     """Return the roles that two ranks or more take, the longest first.
 
     Turns are compared one by one where all ranks take as many; no clock is needed for that, as a role is called on all
-    its ranks at once. Else the ranks' totals are compared, as if they were one turn.
+    its ranks at once. Else, or where turns that last as long as on their longest rank would be longer than the job, the
+    ranks' totals are compared, as if they were one turn.
     """
-    window = float(np.median([r.end - r.begin for r in ranks])) if ranks else 0.0
+    windows = [r.end - r.begin for r in ranks if r.end > r.begin]
     found = []
     for role in dict.fromkeys(times.role for r in ranks for times in r.roles):
         own = [(r.rank, times) for r in ranks for times in r.roles if times.role == role and len(times.length)]
-        if len(own) >= 2 and window > 0:
-            found.append(_judged(own, window))
+        if len(own) >= 2 and windows:
+            found.append(_judged(own, windows))
     return sorted((role for role in found if role.time_ns), key=lambda role: -role.time_ns)
 
 
-def _judged(own: Sequence[tuple[int, RoleTimes]], window: float) -> JobRole:
-    turns = {len(times.length) for _, times in own}
-    lengths = [times.length if len(turns) == 1 else times.length.sum(keepdims=True) for _, times in own]
+def _judged(own: Sequence[tuple[int, RoleTimes]], windows: Sequence[int]) -> JobRole:
+    at_once = len({len(times.length) for _, times in own}) == 1
+    at_once = at_once and int(np.stack([times.length for _, times in own]).max(axis=0).sum()) <= max(windows)
+    lengths = [times.length if at_once else times.length.sum(keepdims=True) for _, times in own]
     length = np.stack(lengths)  # [rank, turn]
     longest, total = length.max(axis=0), length.sum(axis=1)
     time, every = int(longest.sum()), max(int(longest.sum()) * len(own), 1)
@@ -39,9 +41,9 @@ def _judged(own: Sequence[tuple[int, RoleTimes]], window: float) -> JobRole:
         role=own[0][1].role,
         names=sorted({name for _, times in own for name in times.names}),
         ranks=[rank for rank, _ in own],
-        turns=turns.pop() if len(turns) == 1 else None,
+        turns=length.shape[1] if at_once else None,
         time_ns=time,
-        share=time / window,
+        share=time / float(np.median(windows)),
         busy_share=active / every,
         idle_share=(int(total.sum()) - active) / every,
         early_share=1 - int(total.sum()) / every,

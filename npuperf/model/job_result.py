@@ -222,9 +222,9 @@ class Experts(Model, frozen=True, kw_only=True):
 class JobRole(Model, frozen=True, kw_only=True):
     """A role in reinforcement learning (rollout, update, …): ranges on the hosts whose ``names`` tell it.
 
-    ``turns``: how often each rank takes it, null where ranks differ. A turn is as long as that of its longest rank,
-    and ``time_ns`` all turns together, of which ``share`` is its part of the ranks' window. The ranks' time in it is
-    ``busy_share`` work and communication of the device, ``idle_share`` none while the rank is in it, ``early_share``
+    ``turns``: how often each rank takes it, null where not all do at once. A turn is as long as that of its longest
+    rank, and ``time_ns`` all turns together, of which ``share`` is its part of the ranks' window. The ranks' time in it
+    is ``busy_share`` work and communication of the device, ``idle_share`` none while the rank is in it, ``early_share``
     having ended before the longest. ``longest_rank`` is the longest in ``longest_in`` turns; ``longest_ns`` and
     ``median_ns``: of ranks, all turns; ``tail_ns``: by what the turns are longer than those of the median rank.
     """

@@ -383,7 +383,7 @@ def role_lines(cluster: Cluster) -> Iterator[Message]:
                    "the median rank's", part=share(1 - role.early_share), tail=ns(role.tail_ns / steps))  # fmt: skip
         who = say("now one rank is the longest, now another")
         if role.turns is None:
-            who = say("ranks take unequal numbers of turns, so their sums are compared: rank {rank}'s is the longest",
+            who = say("ranks do not take their turns together, so sums are compared: rank {rank}'s is the longest",
                       rank=role.longest_rank)  # fmt: skip
         elif role.longest_in > role.turns / 2:
             who = say("rank {rank} is the longest in {n} of {all} turns", rank=role.longest_rank,

@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 from cluster_files import write
 from cluster_job import Job
+from ranks import MS, ints, summary
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.device.roles import RoleTimes
+from npuperf.job.job_roles import judge_roles
 from npuperf.model.job_result import Cluster, JobRole
 from npuperf.model.names import role_of
 from npuperf.show.formats import View, render
@@ -159,8 +162,21 @@ def test_turns_that_differ_in_number_are_compared_as_sums(tmp_path: Path) -> Non
     found = roles(cluster)["log_prob"]
     assert (found.turns, found.time_ns, found.early_share) == (None, near(40), share(20 / 160))
     said = next(str(line) for line in role_lines(cluster) if str(line).startswith("log_prob"))
-    assert f"so their sums are compared: rank {found.longest_rank}'s is the longest" in said
+    assert f"so sums are compared: rank {found.longest_rank}'s is the longest" in said
     assert "now another" not in said  # nobody knows which turns are the same
+
+
+def test_turns_that_cannot_be_at_once_are_compared_as_sums() -> None:
+    """Of 100 ms each: 90 + 10 and 10 + 90. At once that would be 180; so it is two ranks that are busy all the time."""
+
+    def rollout(*ms: int) -> RoleTimes:
+        length = ints(ms) * MS
+        return RoleTimes("rollout", ("generate_sequences",), 0 * length, length, length, length)
+
+    (found,) = judge_roles([summary(0, roles=(rollout(90, 10),)), summary(1, roles=(rollout(10, 90),))])
+    assert (found.turns, found.time_ns, found.share, found.early_share) == (None, 100 * MS, 1.0, 0.0)
+    (found,) = judge_roles([summary(0, roles=(rollout(50, 10),)), summary(1, roles=(rollout(10, 50),))])
+    assert (found.turns, found.time_ns, found.share) == (2, 100 * MS, 1.0)
 
 
 def test_ranges_of_mstx_tell_as_well(tmp_path: Path) -> None:
