@@ -82,7 +82,9 @@ def test_help_loads_declarations_only(arguments: list[str]) -> None:
 def test_help_on_a_verb_loads_its_request_and_no_other(verb: str, room: str) -> None:
     """Of tunings also what their gates measure, which is declared beside what can be asked of one."""
     modules = loaded(verb, "--help")
-    measured = {f"npuperf.model.{name}" for name in ("comparison", "document", "parts", "tuning")} | {"npuperf.model"}
+    measured = {f"npuperf.model.{name}" for name in ("comparison", "document", "job_result", "parts", "tuning")} | {
+        "npuperf.model"
+    }
     assert others(modules) <= TYPER | {"msgspec"}
     assert rooms(modules) <= {"__main__", "base", "cli", "show", room, *(["model"] if verb == "tune" else [])}
     requests = {name for name in ours(modules) if name.startswith(f"npuperf.{room}")}

@@ -190,7 +190,7 @@ def test_subgraphs_that_failed_are_no_success(place: Place) -> None:
 
 def full_disk(place: Place, *arguments: object, after: str, **extra: str) -> Done:
     """Tune on a disk that is full as soon as a file that matches ``after`` exists."""
-    real = tempfile.NamedTemporaryFile
+    real = tempfile.mkstemp
 
     def made(*args: Any, **kwargs: Any) -> Any:
         if list(place.root.glob(after)):
@@ -198,7 +198,7 @@ def full_disk(place: Place, *arguments: object, after: str, **extra: str) -> Don
         return real(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(npuperf.base.files.tempfile, "NamedTemporaryFile", made)
+        patch.setattr(npuperf.base.files.tempfile, "mkstemp", made)
         return place.run(*arguments, **extra)
 
 
