@@ -70,6 +70,7 @@ INSERT INTO ENUM_HCCL_TRANSPORT_TYPE VALUES (0,'SDMA'),(1,'RDMA'),(2,'LOCAL'),(6
 CREATE TABLE ENUM_HCCL_LINK_TYPE(id INTEGER PRIMARY KEY, name TEXT);
 INSERT INTO ENUM_HCCL_LINK_TYPE VALUES (0,'ON_CHIP'),(1,'HCCS'),(2,'PCIE'),(3,'ROCE'),(4,'SIO'),(5,'HCCS_SW'),
  (6,'STANDARD_ROCE'),(7,'RESERVED'),(65534,'N/A'),(65535,'INVALID_TYPE');
+CREATE TABLE ENUM_HCCL_DATA_TYPE(id INTEGER PRIMARY KEY, name TEXT);
 """
 ANALYSIS = """
 CREATE TABLE StepTraceTime(deviceId INTEGER, step TEXT, computing NUMERIC, communication_not_overlapped NUMERIC,
@@ -84,6 +85,8 @@ CREATE TABLE CommAnalyzerMatrix(hccl_op_name TEXT, group_name TEXT, src_rank TEX
  transport_type TEXT, transit_size NUMERIC, transit_time NUMERIC, bandwidth NUMERIC, step TEXT, type TEXT,
  op_name TEXT);
 """
+DATA_TYPES = {"INT8": 0, "INT16": 1, "INT32": 2, "FP16": 3, "FP32": 4, "INT64": 5, "UINT64": 6, "UINT8": 7, "UINT16": 8,
+              "UINT32": 9, "FP64": 10, "BFP16": 11, "INT128": 12}  # fmt: skip
 STEP_COLUMNS = (
     "Computing", "Communication(Not Overlapped)", "Overlapped", "Communication", "Free", "Stage", "Bubble",
     "Communication(Not Overlapped and Exclude Receive)", "Preparing",
@@ -283,8 +286,8 @@ class Tables:
             args = event["args"]
             type_ = row["Type"] if row else event["name"].split("__")[0] + "_"
             self.add("COMMUNICATION_OP", self.string(event["name"]), start, end, args.get("connection_id", NONE),
-                     self.string(group), number, 0, 0, NONE, self.string("NA"), 0, self.string(type_),
-                     self.device)  # fmt: skip
+                     self.string(group), number, 0, 0, DATA_TYPES.get(args.get("data_type"), 65535), self.string("NA"),
+                     args.get("count", 0), self.string(type_), self.device)  # fmt: skip
             spans.append((*span(event), number, event["name"], group))
             # What timelines hide: the task that all parts of the operation belong to.
             self.task(start - 1_000, end + 1_000, args.get("connection_id", NONE), "AI_CORE", 4, {})
@@ -375,6 +378,8 @@ class Tables:
         names = {"runtime": 5000, "node": 10000, "model": 15000, "acl": 20000, "op": OP, "queue": QUEUE, "trace": FRAME}
         for name, number in (names | {"communication" if "Communication" in calls else "hccl": 5500}).items():
             self.add("ENUM_API_TYPE", number, name)
+        for name, number in DATA_TYPES.items():
+            self.add("ENUM_HCCL_DATA_TYPE", number, name)
         if "rank_id" in self.text.info:
             self.add("RANK_DEVICE_MAP", self.text.info["rank_id"], self.device)
         self.add("NPU_INFO", self.device, "Ascend910B")

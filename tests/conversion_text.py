@@ -142,15 +142,35 @@ class Files:
             self.arrow("async_npu", end[2], (self.pid, op["globalTid"] & 0xFFFFFFFF, int(op["startNs"])), end)
 
     def communication(self) -> None:
-        pid = self.process("Communication")
+        """Write operations on their group's thread and, where they are recorded, parts on the planes behind it."""
+        pid, threads = self.process("Communication"), dict[int, str]()
+        types, transports, links = (
+            {row["id"]: row["name"] for row in self.db[f"ENUM_HCCL_{what}_TYPE"]}
+            for what in ("DATA", "TRANSPORT", "LINK")
+        )
+        parts = [part for part in self.db["COMMUNICATION_TASK_INFO"] if part["planeId"] != NONE]  # Level0 has none
+        wide = max((part["planeId"] for part in parts), default=0) + 2
         groups: dict[int, int] = {}
         for op in self.db["COMMUNICATION_OP"]:
-            tid = groups.setdefault(op["groupName"], len(groups))
-            self.slice(self.string[op["opName"]], pid, tid, op, args={"connection_id": op["connectionId"]})
+            tid = groups.setdefault(op["groupName"], wide * len(groups))
+            threads[tid] = f"Group {self.string[op['groupName']]} Communication"
+            args = {"connection_id": op["connectionId"], "count": op["count"],
+                    "data_type": types.get(op["dataType"], "INVALID_TYPE")}  # fmt: skip
+            self.slice(self.string[op["opName"]], pid, tid, op, args=args)
             if op["connectionId"] in self.op_of:
                 self.launched(op["connectionId"], (pid, tid, op["startNs"]))
-        for group, tid in groups.items():
-            name = f"Group {self.string[group]} Communication"
+        tasks = {row["globalTaskId"]: row for row in self.db["TASK"]}
+        for part in parts:
+            task, type_ = tasks[part["globalTaskId"]], self.string[part["taskType"]]
+            tid = groups[part["groupName"]] + 1 + part["planeId"]
+            threads[tid] = f"Plane {part['planeId']}"
+            args = {"stream id": task["streamId"], "task id": task["taskId"], "context id": task["contextId"],
+                    "task type": type_, "src rank": part["srcRank"], "dst rank": part["dstRank"],
+                    "transport type": transports.get(part["transportType"], "INVALID_TYPE"),
+                    "size(Byte)": part["size"],
+                    "link type": links.get(part["linkType"], "INVALID_TYPE")}  # fmt: skip
+            self.slice(type_, pid, tid, task, args=args)
+        for tid, name in threads.items():
             self.events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
 
     def host(self) -> None:
