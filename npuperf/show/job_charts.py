@@ -130,12 +130,12 @@ _WAITING: Final = 128
 _PLACES: Final = 1500
 
 
-#: What is shown of every rank in every step; no waiting where that is told of no communication in it.
+#: What is shown of every rank in every step; no waiting, not even none, where none is told and some may be.
 _MEASURES: Final[tuple[tuple[Message, Callable[[Partition], int | None]], ...]] = (
     (say("step time"), lambda p: p.span_ns),
     (
         say("waiting for other ranks"),
-        lambda p: None if p.comm_unknown_ns and not p.comm_wait_ns + p.comm_transfer_ns else p.comm_wait_ns,
+        lambda p: None if p.comm_unknown_ns and not p.comm_wait_ns else p.comm_wait_ns,
     ),
     (say("waiting for the host"), lambda p: p.host_wait_ns),
     (say("compute"), lambda p: p.compute_ns),
