@@ -213,7 +213,7 @@ CLUSTER_TABLES: Final = (
         Column("drift_ppm", say("drift, ppm"), "plain"),
         Column("operations", say("operations"), "count"),
     ), topic="job"),
-    Table("roles", say("roles of ranks in reinforcement learning, by the names of ranges"), each("cluster.roles"), (
+    Table("roles", say("roles in reinforcement learning, by the names of ranges"), each("cluster.roles"), (
         Column("role", say("role"), weight=0),
         _RANKS,
         Column("turns", say("turns"), "count", weight=2),

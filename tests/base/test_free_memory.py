@@ -94,12 +94,18 @@ def test_where_memory_may_not_do_both_figures_are_said(
 def test_of_a_job_it_is_said_how_to_read_less(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Of ranks that are not asked for nothing is read, so that damage to them is not told."""
+    """Of ranks that are not asked for nothing is read, so that damage to them is not told; beside a rank alone it is
+    what tells for whom this one waits, not their kernels.
+    """
     job = tmp_path / "job"
     shutil.copytree(ROOT / "samples" / "pipeline_job", job)
     for file in (job / "rank_2_ascend_pt").rglob("*.csv"):
         file.write_bytes(b"damaged")
     report, line = analyzed(monkeypatch, capfd, 100_000, job)
     assert "--rank or --ranks reads fewer ranks" in line and line.count("\n") == 1 and "rank_2" in report
+    kernels = str(job / "rank_2_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
+    assert kernels in report
+    report, line = analyzed(monkeypatch, capfd, 100_000, job, "--ranks", "0,1")
+    assert "rank_2" not in report
     report, line = analyzed(monkeypatch, capfd, 100_000, job, "--rank", "0")
-    assert line == "" and "rank_2" not in report
+    assert line == "" and kernels not in report and "waits for rank 2" in report
