@@ -426,10 +426,11 @@ def _told(group: JobGroup) -> bool:
 def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCause], mended: _Repair) -> list[_Found]:
     """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why.
 
-    Operations in which every rank moves what its own part is tell nothing: one group may have more than another.
+    Operations in which every rank moves what its own part is tell nothing: one group may have more than another. Nor do
+    sends and receives: one pair is in a machine, another is not. Links tell, held against those of their kind.
     """
     job, found, matched = case.job, case.found, case.job.matched
-    alike_sized = ~np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE])
+    alike_sized = ~np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE]) & ~matched.p2p
     rows = (matched.instance >= 0) & alike_sized
     totals = np.bincount(matched.group[rows], weights=job.transfer[rows],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip

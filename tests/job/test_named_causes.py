@@ -12,6 +12,7 @@ import pytest
 from cluster_files import FIRST_STEP, write
 from cluster_job import Fault, Job
 from cluster_world import Truth, gain_ns, simulate
+from job_truth import draw
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
@@ -115,3 +116,14 @@ def test_two_ranks_of_few_steps_are_no_pattern(tmp_path: Path) -> None:
     """Kernels that vary by a third: rank 0 is 8 % slower in two steps of three by luck, and there is nobody else."""
     job = Job(dp=2, steps=3, layers=2, seed=20, hosts=1, jitter=0.3, host_jitter=0.2, offset_ms=0.5)
     assert blamed(analyzed(simulate(job), tmp_path)) == []
+
+
+def test_no_pair_of_stages_is_slow_because_its_ranks_are_in_two_machines(tmp_path: Path) -> None:
+    """Ranks 0 to 3 are in one, 4 to 7 in the other: what goes between them takes longer, and nothing is wrong."""
+    truth = simulate(draw(11035).job)
+    pairs = {
+        ends: sum(op.transfer(ends[0]) for op in truth.operations if {*op.arrival} == {*ends})
+        for ends in ((0, 2), (2, 4), (4, 6))
+    }
+    assert truth.job.hosts == 2 and pairs[2, 4] > 1.3 * max(pairs[0, 2], pairs[4, 6])
+    assert blamed(analyzed(truth, tmp_path)) == []
