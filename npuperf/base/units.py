@@ -145,6 +145,17 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*(?:::~?[A-Za-z_]\w*)*")
 _TOO_LONG: Final = 100
 
 
+def in_rows(numbers: Iterable[int]) -> list[str]:
+    """Return numbers in order, those in a row by their first and last: ``["0-3", "7"]``."""
+    rows: list[list[int]] = []
+    for n in sorted(numbers):
+        if rows and n == rows[-1][1] + 1:
+            rows[-1][1] = n
+        else:
+            rows.append([n, n])
+    return [str(low) if low == high else f"{low}-{high}" for low, high in rows]
+
+
 def short_name(name: str) -> str:
     """Return a C++ kernel's function, with what is innermost in its template; other names stay as they are."""
     return next(forms(name))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from npuperf.device.rank_summary import LocalTime, RankSummary
 from npuperf.job.clocks import Clocks
 from npuperf.job.match import JobWaits, Matched
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, lower_median
 from npuperf.model.labels import F64, I64, Mask
 
 #: What keeps a rank: compute, waiting for the host, the rest of its own time, and what lies before its first step.
@@ -347,8 +347,7 @@ def calmed(job: JobProgram, stage: I64, on: JobChange | None = None, ranks: I64 
     """
     totals = track_totals(job)
     stages = [np.flatnonzero(stage == s) for s in distinct(stage)]
-    usual = np.sort([np.sort(totals[own], axis=0)[(len(own) - 1) // 2] for own in stages], axis=0)
-    pace = usual[(len(stages) - 1) // 2]
+    pace = lower_median(np.stack([lower_median(totals[own]) for own in stages]))
     factors = np.minimum(np.divide(pace, totals, out=np.ones_like(totals), where=totals > pace), 1.0)
     if ranks is not None:
         kept = np.ones(job.ranks, np.bool_)
@@ -409,8 +408,8 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
         if not len(peers):
             continue
         for rank in changed.tolist():
-            others = np.sort(job.begin[peers[job.begun_with[peers] == job.begun_with[rank]]])
-            begin[rank] = min(begin[rank], others[(len(others) - 1) // 2]) if len(others) else begin[rank]
+            others = job.begin[peers[job.begun_with[peers] == job.begun_with[rank]]]
+            begin[rank] = min(begin[rank], float(lower_median(others))) if len(others) else begin[rank]
         members = {*changed.tolist(), *peers.tolist()}
         first = job.matched.first
         shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
@@ -422,7 +421,7 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
             continue
         for name in ("to_block", "tail"):
             table = np.stack([getattr(job, name).length[rows[name][p]] for p in peers.tolist()])
-            middle = np.sort(table, axis=0)[(len(peers) - 1) // 2]
+            middle = lower_median(table)
             for rank in changed.tolist():
                 parts[name][rows[name][rank]] = middle
         since = {m: _since(job, m, rows["to_start"][m], rows["to_block"][m]) for m in members}

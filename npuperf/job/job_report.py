@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from msgspec import structs
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, Quantity, Series, ns, number, say, say_n, series
 from npuperf.base.messages import share as part
+from npuperf.base.units import in_rows
 from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_roles import judge_roles
@@ -644,10 +644,8 @@ def _of_steps(study: JobStudy) -> list[Message]:
 
 
 def ranges(numbers: Sequence[int]) -> Series:
-    """Return numbers that are in order, those in a row by their first and last."""
-    cuts = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
-    runs = [numbers[a:b] for a, b in pairwise([0, *cuts, len(numbers)])]
-    return series([f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs if run][:_RANKS])
+    """Return numbers, those in a row by their first and last."""
+    return series(in_rows(numbers)[:_RANKS])
 
 
 def _few(numbers: list[int]) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.roles import RoleTimes
+from npuperf.model.groups import lower_median
 from npuperf.model.job_result import JobRole
 
 
@@ -36,7 +37,6 @@ def _judged(own: Sequence[tuple[int, RoleTimes]], windows: Sequence[int]) -> Job
     time, every = int(longest.sum()), max(int(longest.sum()) * len(own), 1)
     active = sum(int(times.active.sum()) for _, times in own)
     most = int(total.argmax())
-    median = np.sort(length, axis=0)[(len(own) - 1) // 2]  # of an even number the lower one, which is a rank's
     return JobRole(
         role=own[0][1].role,
         names=sorted({name for _, times in own for name in times.names}),
@@ -50,6 +50,6 @@ def _judged(own: Sequence[tuple[int, RoleTimes]], windows: Sequence[int]) -> Job
         longest_rank=own[most][0],
         longest_in=int(np.count_nonzero(length[most] == longest)),
         longest_ns=int(total[most]),
-        median_ns=int(np.sort(total)[(len(own) - 1) // 2]),
-        tail_ns=int((longest - median).sum()),
+        median_ns=int(lower_median(total)),
+        tail_ns=int((longest - lower_median(length)).sum()),
     )

@@ -30,6 +30,7 @@ from npuperf.job.pipeline import (
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import blame
 from npuperf.job.schedule import Schedule, find_schedule
+from npuperf.model.groups import lower_median
 from npuperf.model.job_result import Link
 from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
@@ -294,12 +295,12 @@ def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 |
     """
     found: list[float | None] = []
     for stage in range(stages.count):
-        known = sorted(c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None)
-        found.append(float(known[(len(known) - 1) // 2]) if known else None)
-    known_stages = sorted(c for c in found if c is not None)
+        known = [c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None]
+        found.append(float(lower_median(np.array(known))) if known else None)
+    known_stages = [c for c in found if c is not None]
     if len(known_stages) < 2:
         return None
-    usual = known_stages[(len(known_stages) - 1) // 2]
+    usual = float(lower_median(np.array(known_stages)))
     return np.array([usual if c is None else c for c in found])
 
 

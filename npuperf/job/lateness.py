@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import CAUSES, JobProgram, track_totals
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, lower_median
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Mask
 
@@ -90,7 +90,7 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
         )
     own[:, 0] += late_begin
     by_step = beyond_usual(own, stage)
-    by_step[alone] = own[alone] - _lower_median(own[alone], 1)[:, None]
+    by_step[alone] = own[alone] - lower_median(own[alone], axis=1)[:, None]
     return Lateness(excess, together, by_step, steps, _steady(own, stage) | alone, stage, alone)
 
 
@@ -123,12 +123,8 @@ def _late_begin(job: JobProgram, stage: I64) -> F64:
     late = np.zeros(job.ranks)
     for kind in np.unique(np.stack([job.begun_with, stage]), axis=1).T:
         own = np.flatnonzero((job.begun_with == kind[0]) & (stage == kind[1]))
-        late[own] = np.maximum(job.begin[own] - _lower_median(job.begin[own], 0), 0.0)
+        late[own] = np.maximum(job.begin[own] - lower_median(job.begin[own]), 0.0)
     return late
-
-
-def _lower_median(values: F64, axis: int) -> F64:
-    return np.asarray(np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis))
 
 
 def beyond_usual(values: F64, stage: I64) -> F64:
@@ -136,7 +132,7 @@ def beyond_usual(values: F64, stage: I64) -> F64:
     beyond = np.zeros_like(values)
     for number in distinct(stage).tolist():
         own = np.flatnonzero(stage == number)
-        beyond[own] = values[own] - _lower_median(values[own], 0)
+        beyond[own] = values[own] - lower_median(values[own])
     return beyond
 
 

@@ -66,6 +66,11 @@ class Matched(Struct, frozen=True):
     types: tuple[str, ...]
 
     @property
+    def variable(self) -> Mask:
+        """Of which operations each rank moves what its own part is."""
+        return np.isin(self.type, [i for i, name in enumerate(self.types) if name in VARIABLE])
+
+    @property
     def instances(self) -> int:
         """How many different operations there are."""
         return len(self.starts)
@@ -369,7 +374,7 @@ def find_waits(matched: Matched, ranks: Sequence[RankSummary], arrivals: Arrival
     same = complete & exact[matched.instance] if matched.instances else complete
     transfer = np.where(same, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
     kept = stay - wait + absent
-    own_size = np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE]) & there & ~alone
+    own_size = matched.variable & there & ~alone
     if own_size.any():
         wait, kept, transfer, absent = _by_clock(
             matched, own_size, complete, certain, (wait, kept, transfer, absent), arrivals

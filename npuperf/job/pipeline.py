@@ -15,7 +15,7 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
 from npuperf.job.match import JobWaits, Matched, turns
 from npuperf.model.communication import ProcessGroup
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, lower_median
 from npuperf.model.labels import F64, I64, Mask
 
 # -- Which groups of ranks are pipelines: as they are called, else as they behave.
@@ -270,7 +270,7 @@ def split_waiting(
     Work is added to a stage, or taken from it, within the pipeline's time only: the optimizer stays where it is.
     ``compute``: per stage, of its usual rank.
     """
-    usual, mean = float(np.sort(compute)[(len(compute) - 1) // 2]), compute.mean()
+    usual, mean = float(lower_median(compute)), compute.mean()
     # Stretches within the pipeline's time: they end there.
     start, block = np.zeros(len(job.matched.start), np.bool_), np.zeros(len(job.until), np.bool_)
     blocks = np.concatenate([[0], np.cumsum([len(r.until) for r in ranks])]).astype(np.int64)

@@ -28,7 +28,6 @@ from npuperf.job.links import SlowLink
 from npuperf.job.match import JobGroup
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
-from npuperf.model.communication import VARIABLE
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import RootKind, Why
 from npuperf.model.labels import F64
@@ -430,7 +429,7 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
     sends and receives: one pair is in a machine, another is not. Links tell, held against those of their kind.
     """
     job, found, matched = case.job, case.found, case.job.matched
-    alike_sized = ~np.isin(matched.type, [i for i, name in enumerate(matched.types) if name in VARIABLE]) & ~matched.p2p
+    alike_sized = ~matched.variable & ~matched.p2p
     rows = (matched.instance >= 0) & alike_sized
     totals = np.bincount(matched.group[rows], weights=job.transfer[rows],
                          minlength=found.groups) / np.maximum([len(g.members) for g in matched.groups], 1)  # fmt: skip

@@ -18,6 +18,7 @@ _PORTION: Final = 1 << 16
 #: Sums of floats below it are exact, with room for what adding rounds.
 _EXACT: Final = float(1 << 52)
 N = TypeVar("N", bound=np.integer)  # integers of any size
+V = TypeVar("V", bound=np.number)
 
 
 class Groups(Struct, frozen=True):
@@ -80,6 +81,11 @@ def among(values: I64, ordered: I64) -> Mask:
         at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
         found[at[ordered[at] == values]] = True
     return found
+
+
+def lower_median(values: NDArray[V], axis: int = 0) -> NDArray[V]:
+    """Return the medians along an axis; of an even number of values the lower of the two, which is one of them."""
+    return np.asarray(np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis))
 
 
 def first_rows(groups: I64, count: int) -> I64:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from npuperf.base.messages import Message, Quantity, chain, factor, ns, number, say, say_n, series, share
+from npuperf.base.units import in_rows
 from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, RankCommunication, Root
 from npuperf.model.result import Result
 from npuperf.show.tables import Column, Row, Table, as_cell, each
@@ -20,13 +21,7 @@ _DIGITS: Final = 3
 
 def ranges(numbers: Iterable[int]) -> str:
     """Return numbers as ranges, e.g. ``0-3, 7``."""
-    runs: list[list[int]] = []
-    for n in sorted(numbers):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+    return ", ".join(in_rows(numbers))
 
 
 def roots_by_gain(cluster: Cluster) -> list[Root]:
