@@ -15,6 +15,7 @@ from npuperf.model.chip import Cores
 from npuperf.model.communication import OF_ALL, Communication
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Columns, Labels
+from npuperf.model.memory import DeviceMemory
 from npuperf.model.tasks import Tasks
 
 # -- Environment variables of a run, as far as they were recorded.
@@ -185,7 +186,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
 
     ``excerpt``: why the gaps between its tasks are not idle time, as where rows are missing; None: no reason to think
     so. ``frequency_mhz``: the clock of its AI Cores while it ran tasks, least and most, None where it is not recorded.
-    ``stage``: of a pipeline, from 0, as a file names it, None where none does.
+    ``stage``: of a pipeline, from 0, as a file names it, None where none does. ``memory``: None: not recorded.
     """
 
     device: int
@@ -197,6 +198,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     communication: Communication = field(default_factory=Communication)
     frequency_mhz: tuple[int, int] | None = None
     stage: int | None = None
+    memory: DeviceMemory | None = None
 
     @property
     def world_size(self) -> int | None:

@@ -1,0 +1,102 @@
+"""Device memory as every reader delivers it: blocks of PyTorch's caching allocator, its counters, and what lies outside.
+
+Bytes and epoch nanoseconds are exact integers. docs/memory.md says which file tells what.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from npuperf.base.messages import Message
+from npuperf.model.labels import I64, Columns, Labels
+
+#: What told of the memory. A snapshot is the allocator's own history, msmemscope hooks it from outside.
+MemorySource = Literal["profiler", "snapshot", "memscope"]
+
+
+class Blocks(Columns, frozen=True):
+    """Blocks that the allocator handed out within the window, ordered by ``start``; NO_TIME: not within the window.
+
+    ``freed``: when the program gave the block back, ``released``: when others may have it, which is later where another
+    stream still used it. ``stream`` and ``address``: -1 where not recorded. ``name``: the torch operator that asked for
+    it, ``where`` the line of code, as ``file(line): function``.
+    """
+
+    start: I64
+    freed: I64
+    released: I64
+    size: I64
+    stream: I64
+    address: I64
+    name: Labels
+    where: Labels
+
+
+class Counters(Columns, frozen=True):
+    """The allocator's own counters after each of its events, ordered by ``time``; bytes, -1: not recorded.
+
+    ``allocated``: blocks in the program's hands; ``active``: with those that still wait for a stream; ``reserved``: all
+    that the allocator holds of the device.
+    """
+
+    time: I64
+    allocated: I64
+    active: I64
+    reserved: I64
+
+
+class Samples(Columns, frozen=True):
+    """What was sampled at times, ordered by them, within each ``name``; bytes."""
+
+    time: I64
+    size: I64
+    name: Labels
+
+
+class Segments(Columns, frozen=True):
+    """What the allocator holds of the device at the end of a snapshot: a row for each piece of a segment.
+
+    ``segment``: the address of the segment it lies in; ``state``: of the piece; ``stream``: of the segment.
+    """
+
+    segment: I64
+    address: I64
+    size: I64
+    stream: I64
+    state: Labels
+
+
+class OutOfMemory(Struct, frozen=True):
+    """An allocation that failed: when (ns), how much was asked for, and what the driver had, bytes; None: not known."""
+
+    time: int
+    asked: int
+    free: int | None
+    where: str | None = None
+
+
+class DeviceMemory(Struct, frozen=True, kw_only=True):
+    """Everything recorded of one device's memory.
+
+    ``process``: what the process has of the device, PyTorch's part included; ``modules``: what each module of CANN has,
+    without PyTorch's. ``other``: blocks of another allocator (the graph engine's), which PyTorch's counters leave out.
+    ``segment_events``: when the allocator took memory from the device (size > 0) or gave it back; ``settings``: the
+    allocator's, as a snapshot has them. ``time_known``: whether times are those of the device's tasks. ``doubt``: why
+    the blocks are not all there were.
+    """
+
+    source: MemorySource
+    blocks: Blocks = field(default_factory=Blocks.empty)
+    counters: Counters = field(default_factory=Counters.empty)
+    process: Samples = field(default_factory=Samples.empty)
+    modules: Samples = field(default_factory=Samples.empty)
+    other: Blocks = field(default_factory=Blocks.empty)
+    segments: Segments = field(default_factory=Segments.empty)
+    segment_events: Samples = field(default_factory=Samples.empty)
+    failures: tuple[OutOfMemory, ...] = ()
+    settings: str | None = None
+    hbm: int | None = None
+    time_known: bool = True
+    doubt: Message | None = None
