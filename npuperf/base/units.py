@@ -15,6 +15,8 @@ NS_PER_S: Final = 1_000_000_000
 _CLOSE: Final = 0.02
 #: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
 NS_PER_UNIT: Final = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+#: Bytes per unit, likewise: exporters count in powers of 1024.
+BYTES_PER_UNIT: Final = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 
 def duration(ns: float | None) -> str:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from npuperf.base.units import NS_PER_UNIT
+from npuperf.base.units import BYTES_PER_UNIT, NS_PER_UNIT
 
 #: Cells that mean "not recorded".
 NULLS = ("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "NaN", "-")
@@ -27,6 +27,7 @@ class Kind(Enum):
     INT = "int"
     FLOAT = "float"
     TEXT = "text"
+    BYTES = "bytes"
 
 
 class ColumnNames(Struct, frozen=True):
@@ -83,7 +84,8 @@ STATISTIC_COLUMNS = (
 )
 STATISTIC_REQUIRED = ("type", "count", "total")
 
-_UNIT = re.compile(r"\s*\((ns|us|ms|s)\)$")
+_PER_UNIT = NS_PER_UNIT | BYTES_PER_UNIT
+_UNIT = re.compile(rf"\s*\(({'|'.join(_PER_UNIT)})\)$")
 _PMU = re.compile(
     r"""^(aicore_time|aiv_time)$ |
         (_ratio|_rate|_bw(_cube|_vector|_scalar|_mte)?|_hit|_miss|_miss_allocate|_victim)$ |
@@ -94,7 +96,7 @@ _PMU_UNIT = re.compile(r"\s*\((gb/s|%|us)\)$")
 
 
 def normalise(header: str) -> tuple[str, str | None]:
-    """Split a header into its comparable name and its time unit, if it has one."""
+    """Split a header into its comparable name and its unit of time or bytes, if it has one."""
     text = header.strip().strip('"').strip().lower().replace("_", " ")
     text = re.sub(r"\s+", " ", text)
     unit = _UNIT.search(text)
@@ -108,7 +110,7 @@ def pmu_name(header: str) -> str | None:
 
 
 class Place(Struct, frozen=True):
-    """Where a column of ours stands in a file: its position and the ns per unit of its numbers."""
+    """Where a column of ours stands in a file: its position and the ns, or bytes, per unit of its numbers."""
 
     index: int
     scale: int | None
@@ -119,7 +121,7 @@ def locate(headers: list[str], columns: tuple[ColumnNames, ...]) -> dict[str, li
     seen = [normalise(h) for h in headers]
     return {
         column.name: [
-            Place(i, NS_PER_UNIT[unit] if unit else None)
+            Place(i, _PER_UNIT[unit] if unit else None)
             for wanted in column.headers
             for i, (text, unit) in enumerate(seen)
             if text == wanted

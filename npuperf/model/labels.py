@@ -153,6 +153,15 @@ class Columns(Struct, frozen=True):
         """Return a table without rows."""
         return cls(*_no_rows(cls))
 
+    @classmethod
+    def concat(cls: type[T], parts: list[T]) -> T:
+        """Append tables."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) < 2:
+            return parts[0] if parts else cls.empty()
+        columns = ([getattr(part, name) for part in parts] for name in cls.__struct_fields__)
+        return cls(*(Labels.concat(c) if isinstance(c[0], Labels) else np.concatenate(c) for c in columns))
+
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
 

@@ -1,4 +1,4 @@
-"""Device memory as every reader delivers it: blocks of PyTorch's caching allocator, its counters, and what lies outside.
+"""Device memory as every reader delivers it: blocks of PyTorch's caching allocator, its counters, and what lies beside.
 
 Bytes and epoch nanoseconds are exact integers. docs/memory.md says which file tells what.
 """

@@ -38,6 +38,8 @@ _FLOAT: Final = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf)$"
 _FURTHER_PLACES: Final = r"(\.\d{6})\d+$"
 #: Larger integers are damage, but for those that mean "not recorded".
 _ENDLESS: Final = decimal.Decimal(1 << 63)
+#: More bytes than any device has.
+_MOST_BYTES: Final = 2.0**53
 #: Characters of a time that fits 64 bits, the point included.
 _LONGEST: Final = 20
 
@@ -105,6 +107,16 @@ def as_integers(text: pa.ChunkedArray, cells: Cells) -> I64:
     sane = pc.fill_null(pc.less(pc.abs(column), pa.scalar(_ENDLESS)), True)
     cells.bad(pc.invert(sane).to_numpy(), text)
     return _numpy(pc.if_else(sane, column, None).cast(pa.int64()), UNKNOWN)
+
+
+def as_bytes(text: pa.ChunkedArray, scale: int, cells: Cells) -> I64:
+    """Convert numbers of ``scale`` bytes to whole bytes; -1: not recorded, or less than nothing.
+
+    Exporters divide by powers of two and print every digit, which a double keeps: up to 8 PiB this is exact.
+    """
+    number = np.asarray(_cast(text, pa.float64(), cells).to_numpy(), np.float64) * scale
+    sane = (number >= 0) & (number < _MOST_BYTES)  # nor is NaN
+    return np.where(sane, np.rint(np.where(sane, number, 0)), UNKNOWN).astype(np.int64)
 
 
 def as_floats(text: pa.ChunkedArray, cells: Cells) -> F32:

@@ -36,6 +36,7 @@ from npuperf.readers.comm_db import (
 from npuperf.readers.context import ClusterSteps
 from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
+from npuperf.readers.memory import memory_of
 from npuperf.readers.sqlite import Database, NotInBulkError, Spelled, integer, numbers, open_database, query_of
 from npuperf.readers.timeline import VAGUE, ClockRates, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
@@ -192,6 +193,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
         ranks = db.columns("RANK_DEVICE_MAP", {"rank": "rankId", "device": "deviceId"})
         recorded = read_communication_db(db)
         variables = notes(db, "ENV_VARIABLES").get("ENV_VARIABLES")  # as torch_npu has them in profiler_metadata.json
+        memory = memory_of(db).devices()
         freq = db.columns("AICORE_FREQ", {"device": ("deviceId",), "time": ("timestampNs",), "mhz": ("freq",)})
     timeline = TraceTimeline(
         devices,
@@ -202,6 +204,7 @@ def read_db(path: Path, log: ReadLog) -> tuple[TraceTimeline, dict[int, int], Db
             d if d >= 0 else None: ClockRates.of(freq["time"][at], freq["mhz"][at])
             for d, at in rows_of_each(freq["device"])
         },
+        memory=memory,
     )
     pairs = zip(ranks["device"].tolist(), ranks["rank"].tolist(), strict=True)
     return timeline, {d: r for d, r in pairs if d >= 0 and r >= 0}, recorded

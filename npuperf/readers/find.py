@@ -26,6 +26,7 @@ from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 from npuperf.readers.comm_groups import CLUSTER_FILES
 from npuperf.readers.context import is_export
+from npuperf.readers.memory import MEMORY_FILES
 from npuperf.readers.pieces import sniff
 from npuperf.readers.table import sniff_headers
 
@@ -84,6 +85,7 @@ class Source(Struct, frozen=True):
     summaries: tuple[Path, ...] = ()
     statistics: tuple[Path, ...] = ()
     groups: tuple[Path, ...] = ()
+    memory: tuple[Path, ...] = ()
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
     metadata: Path | None = None
@@ -94,13 +96,15 @@ class Source(Struct, frozen=True):
 
     def of_communication(self) -> Source:
         """Return the same with as few files as tell of its communication operations."""
-        few = replace(self, summaries=(), statistics=(), infos=(), timeline=() if self.kernels else self.timeline)
+        few = replace(
+            self, summaries=(), statistics=(), infos=(), memory=(), timeline=() if self.kernels else self.timeline
+        )
         return few if self.communication is None else replace(few, kernels=(), timeline=(), db=None, analysis_db=None)
 
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""
         optional = [p for p in (self.db, self.analysis_db, self.steps, self.communication, self.matrix) if p]
-        return [*self.kernels, *self.timeline, *optional]
+        return [*self.kernels, *self.timeline, *self.memory, *optional]
 
 
 class _Group(Struct):
@@ -111,7 +115,7 @@ class _Group(Struct):
 
 
 def _is_data(name: str) -> bool:
-    patterns = (_OP_SUMMARY, _OP_STATISTIC, _TIMELINE, _TORCH_DB, _MSPROF_DB)
+    patterns = (_OP_SUMMARY, _OP_STATISTIC, _TIMELINE, _TORCH_DB, _MSPROF_DB, MEMORY_FILES)
     return name in _FIXED or is_export(name) or any(p.match(name) for p in patterns)
 
 
@@ -256,6 +260,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         views = [f for f in traces if f.name == "trace_view.json"]
         databases, newer = _newest([f for f in files if _TORCH_DB.match(f.name) or _MSPROF_DB.match(f.name)])
         summaries, _ = _newest([f for f in files if is_export(f.name)])
+        memory, older = _newest([f for f in files if MEMORY_FILES.match(f.name)])
         # Of what torch_npu's folder keeps of msprof's own export the rest is repeated.
         suggestions = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if ascend else ()
         summaries += _newest([f for f in suggestions if is_export(f.name)])[0]
@@ -271,12 +276,13 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
             steps=_first(files, "step_trace_time.csv"),
             summaries=tuple(summaries),
             statistics=_statistics(files, details[:1] or stamped),
-            notes=tuple(notes + more + newer),
+            memory=tuple(memory),
+            notes=tuple(notes + more + newer + older),
         )
         sources = [whole]
     else:  # op_summary_<anything>.csv side by side: different profiles
         sources = _file_sources(stamped, told)
-    sources = [s for s in sources if s.kernels or s.timeline or s.db or s.steps or s.analysis_db or s.communication]
+    sources = [s for s in sources if s.data_files()]
     summed = [f for f in files if f.name in _SUMMED]
     clusters = [_summed_source(root, summed)] if any(_SUMMED[f.name] != "matrix" for f in summed) else []
     known = {f for s in (*sources, *clusters) for f in s.data_files()}
@@ -399,6 +405,8 @@ def _file_source(path: Path) -> Source:
     name = path.name
     if name in _SUMMED:
         return _summed_source(root, [path], path)
+    if MEMORY_FILES.match(name):
+        return _source(root, "csv", path, memory=(path,))
     if name == "step_trace_time.csv":
         return _source(root, "csv", path, steps=path)
     if name in ("analysis.db", "communication_analyzer.db"):

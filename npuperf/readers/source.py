@@ -29,6 +29,7 @@ from npuperf.model.device import (
     VendorStep,
 )
 from npuperf.model.labels import I64, Labels
+from npuperf.model.memory import DeviceMemory
 from npuperf.model.tasks import Tasks
 from npuperf.readers.cells import nanoseconds
 from npuperf.readers.comm_source import CommunicationFiles
@@ -44,6 +45,7 @@ from npuperf.readers.context import (
 from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import Progress, ReadLog
+from npuperf.readers.memory import read_memory
 from npuperf.readers.pieces import Event, FilePieces, Scalar
 from npuperf.readers.plain_events import Words, integers
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret
@@ -178,6 +180,7 @@ class _Found(Struct):
     rank: int | None = None
     ranks: dict[int, int] = field(default_factory=dict)
     communication: CommunicationFiles = field(default_factory=CommunicationFiles)
+    memory: dict[int | None, DeviceMemory] = field(default_factory=dict)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -218,6 +221,10 @@ class _Found(Struct):
                     environment = replace(context.environment, in_process=self.timeline.environment)
                     context = replace(context, environment=environment)
         self.communication.read(source, log, self.attempt)
+        if source.memory:
+            self.memory = read_memory(source.memory, log, self.attempt).devices()
+        elif self.timeline:
+            self.memory = self.timeline.memory
         if source.steps:
             with self.attempt():
                 self.vendor, self.vendor_file = read_vendor_steps(source.steps, log), source.steps.name
@@ -280,7 +287,12 @@ class _Found(Struct):
             kineto=timeline.kineto,
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
             frequency_mhz=clock.during(tasks) if clock else None,
+            memory=self.memory.get(number) or (self._only_memory() if alone else None),
         )
+
+    def _only_memory(self) -> DeviceMemory | None:
+        """Return the memory of the only device that files tell of."""
+        return next(iter(self.memory.values())) if len(self.memory) == 1 else None
 
     def host_alone(self) -> HostProfile | None:
         """Put together what is known of a host without devices, if it ran any torch operator."""
@@ -352,7 +364,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     found = _Found(source, log)
     found.read(progress)
     kernels, timeline = found.kernels.devices, found.timeline
-    recorded = bool(found.vendor) or any(len(part.operations) for part in found.communication.sums)
+    recorded = bool(found.vendor or found.memory) or any(len(part.operations) for part in found.communication.sums)
     nothing = InputError(say("{path}: nothing could be read", path=str(source.root)))
     if not kernels and timeline is None and not recorded:  # of a table, if there is one, the failure comes first
         raise next(iter(found.failures), nothing)
@@ -368,7 +380,8 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     found.kernels = merge(found.kernels, timeline, source, log)
     devices = found.kernels.devices
     if not devices and recorded:
-        devices = {step.device: Tasks.empty() for step in found.vendor} or {None: Tasks.empty()}
+        numbers = [*(step.device for step in found.vendor), *found.memory]
+        devices = dict.fromkeys(numbers, Tasks.empty()) or {None: Tasks.empty()}
     found.cores = read_cores(source.infos, log)
     known_first = sorted(devices, key=lambda number: (number is not None, number or 0))
     profiles = [found.profile(number, devices[number], alone=len(devices) == 1) for number in known_first]

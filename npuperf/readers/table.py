@@ -31,6 +31,7 @@ from npuperf.readers.cells import (
     NOTHING,
     TIME_TYPE,
     Cells,
+    as_bytes,
     as_floats,
     as_integers,
     as_times,
@@ -146,6 +147,7 @@ _TYPES: Final = {
     Kind.TIME: TIME_TYPE,
     Kind.INT: pa.int64(),
     Kind.FLOAT: pa.float32(),
+    Kind.BYTES: pa.float64(),
     Kind.TEXT: pa.dictionary(pa.int32(), pa.string()),
 }
 _TEXTS: Final = dict.fromkeys(Kind, pa.string())
@@ -155,7 +157,7 @@ _HEADERS_NAMED: Final = 8
 
 
 class RowTable(Struct, frozen=True):
-    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (-1 unknown), ``texts``, ``pmu``."""
+    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (also bytes; -1 unknown), ``texts``, ``pmu``."""
 
     times: dict[str, I64]
     ints: dict[str, I64]
@@ -229,6 +231,8 @@ def read_table(
             found[i] = labels(column)
         elif kind is Kind.TIME:
             found[i] = as_times(column, scale, cells)
+        elif kind is Kind.BYTES:
+            found[i] = as_bytes(column, scale or 1, cells)
         else:
             found[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
         del column
@@ -254,7 +258,7 @@ def read_table(
             counter = np.where(endless, np.float32(np.nan), counter)
         if not np.isnan(counter).all():
             made[Kind.FLOAT][name] = counter
-    return RowTable(made[Kind.TIME], made[Kind.INT], made[Kind.TEXT], made[Kind.FLOAT])
+    return RowTable(made[Kind.TIME], made[Kind.INT] | made[Kind.BYTES], made[Kind.TEXT], made[Kind.FLOAT])
 
 
 def sniff_headers(path: Path) -> list[str]:

@@ -21,6 +21,7 @@ from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels, Mask
+from npuperf.model.memory import DeviceMemory
 from npuperf.model.names import is_collective
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.cells import integer
@@ -107,7 +108,7 @@ class TraceTimeline(Struct, frozen=True):
     """What one timeline tells: tasks per device (None: the file does not number it) and the host's view.
 
     ``named``: operations whose group it names; ``book``: what else it says of groups; ``environment``: variables;
-    ``clock``: of the AI Cores of each device.
+    ``clock``: of the AI Cores of each device, ``memory`` what a database has of its memory.
     """
 
     devices: dict[int | None, Tasks]
@@ -120,6 +121,7 @@ class TraceTimeline(Struct, frozen=True):
     book: GroupBook = field(default_factory=GroupBook)
     environment: dict[str, str] = field(default_factory=dict)
     clock: dict[int | None, ClockRates] = field(default_factory=dict)
+    memory: dict[int | None, DeviceMemory] = field(default_factory=dict)
 
 
 def interpret(trace: Trace, paths: tuple[Path, ...] = ()) -> TraceTimeline:

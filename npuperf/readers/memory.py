@@ -1,0 +1,295 @@
+"""Memory files of torch_npu and msprof, and the same tables of a database, to the memory of each device.
+
+Blocks of PyTorch's allocator (PTA) have a stream; those of the graph engine (GE), which has a pool of its own, have
+none. Of ``memory_record`` the rows PTA+GE are made up by the exporter, and of ``npu_module_mem`` APP is PyTorch's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field
+
+from npuperf.base.errors import InputError
+from npuperf.base.messages import Message, say
+from npuperf.model.columns import ColumnNames, Kind
+from npuperf.model.groups import rows_of_each
+from npuperf.model.labels import I64, Labels, Mask, T
+from npuperf.model.memory import Blocks, Counters, DeviceMemory, Samples
+from npuperf.model.tasks import NO_TIME, UNKNOWN
+from npuperf.readers.cells import LATEST_NS
+from npuperf.readers.log import ReadLog
+from npuperf.readers.sqlite import Database, Spelled
+from npuperf.readers.table import read_table
+
+#: Which files tell of memory, by what they have; msprof's carry stamps and slices.
+MEMORY_FILES: Final = re.compile(r"^(operator_memory|memory_record|npu_module_mem|npu_mem)(?:_slice)?[\d_]*\.csv$")
+
+_DEVICE: Final = (
+    ColumnNames("device", Kind.INT, ("device id",)),
+    ColumnNames("on", Kind.TEXT, ("device type", "device")),
+)
+_BLOCKS: Final = (
+    ColumnNames("name", Kind.TEXT, ("name",)),
+    ColumnNames("size", Kind.BYTES, ("size",)),
+    ColumnNames("start", Kind.TIME, ("allocation time",)),
+    ColumnNames("released", Kind.TIME, ("active release time",)),
+    ColumnNames("freed", Kind.TIME, ("release time",)),
+    ColumnNames("lasted", Kind.TIME, ("duration",)),
+    ColumnNames("allocated", Kind.BYTES, ("allocation total allocated",)),
+    ColumnNames("reserved", Kind.BYTES, ("allocation total reserved",)),
+    ColumnNames("active", Kind.BYTES, ("allocation total active",)),
+    ColumnNames("freed_allocated", Kind.BYTES, ("release total allocated",)),
+    ColumnNames("freed_reserved", Kind.BYTES, ("release total reserved",)),
+    ColumnNames("freed_active", Kind.BYTES, ("release total active",)),
+    ColumnNames("stream", Kind.INT, ("stream ptr",)),
+    *_DEVICE,
+)
+_RECORDS: Final = (
+    ColumnNames("component", Kind.TEXT, ("component",)),
+    ColumnNames("time", Kind.TIME, ("timestamp",)),
+    ColumnNames("allocated", Kind.BYTES, ("total allocated",)),
+    ColumnNames("reserved", Kind.BYTES, ("total reserved",)),
+    ColumnNames("active", Kind.BYTES, ("total active",)),
+    *_DEVICE,
+)
+_PROCESS: Final = (
+    ColumnNames("component", Kind.TEXT, ("event",)),
+    ColumnNames("time", Kind.TIME, ("timestamp",)),
+    ColumnNames("reserved", Kind.BYTES, ("hbm",)),
+    ColumnNames("ddr", Kind.BYTES, ("ddr",)),
+    *_DEVICE,
+)
+
+#: The same columns of the tables of a database, in ns and bytes.
+_OP_MEMORY: Final[dict[str, Spelled]] = {
+    "name": "name", "size": "size", "start": "allocationTime", "released": ("activeReleaseTime",),
+    "freed": "releaseTime", "allocated": "allocationTotalAllocated", "reserved": "allocationTotalReserved",
+    "active": ("allocationTotalActive",), "freed_allocated": "releaseTotalAllocated",
+    "freed_reserved": "releaseTotalReserved", "freed_active": ("releaseTotalActive",), "stream": "streamPtr",
+    "device": "deviceId",
+}  # fmt: skip
+_MEMORY_RECORD: Final[dict[str, Spelled]] = {
+    "component": "component", "time": "timestamp", "allocated": "totalAllocated", "reserved": "totalReserved",
+    "active": ("totalActive",), "device": "deviceId",
+}  # fmt: skip
+
+_NO_SIZE: Final = say("no usable size, or no time at which the block was allocated")
+_NO_BYTES: Final = say("no usable time, or no number of bytes")
+_ENGINE: Final = "cann::"
+
+
+class _Rows(Struct):
+    """What files or tables have of all devices, before it is told apart: columns by name, and texts by name."""
+
+    numbers: dict[str, I64]
+    texts: dict[str, Labels]
+    device: I64
+    lose: Callable[[int, Message], None]
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def where(self, mask: Mask) -> _Rows:
+        """Return the rows where ``mask`` holds."""
+        at = np.flatnonzero(mask)
+        numbers = {name: column[at] for name, column in self.numbers.items()}
+        return _Rows(numbers, {n: t.take(at) for n, t in self.texts.items()}, self.device[at], self.lose)
+
+    def called(self, component: str) -> Mask:
+        """Tell the rows of a component, whose case differs between exporters."""
+        names = self.texts["component"]
+        return names.flag([text.upper() == component for text in names.names])
+
+    def of(self, component: str) -> _Rows:
+        """Return the rows of a component."""
+        return self.where(self.called(component))
+
+    def usable(self, mask: Mask, reason: Message) -> _Rows:
+        """Return the rows that can be used, and tell of the others."""
+        self.lose(len(mask) - int(np.count_nonzero(mask)), reason)
+        return self if mask.all() else self.where(mask)
+
+
+class MemoryTables(Struct):
+    """What is found of the memory of several devices (None: no file names one), kind by kind."""
+
+    blocks: dict[int | None, list[Blocks]] = field(default_factory=dict)
+    other: dict[int | None, list[Blocks]] = field(default_factory=dict)
+    counters: dict[int | None, list[Counters]] = field(default_factory=dict)
+    told: dict[int | None, list[Counters]] = field(default_factory=dict)
+    process: dict[int | None, list[Samples]] = field(default_factory=dict)
+    modules: dict[int | None, list[Samples]] = field(default_factory=dict)
+
+    def devices(self) -> dict[int | None, DeviceMemory]:
+        """Return the memory of each device."""
+        kinds = (self.blocks, self.other, self.counters, self.told, self.process, self.modules)
+        numbers = dict.fromkeys(number for kind in kinds for number in kind)
+        return {number: self._of(number) for number in numbers}
+
+    def _of(self, number: int | None) -> DeviceMemory:
+        # without memory_record the counters are known at two of the three events of each block
+        counters = self.counters.get(number) or self.told.get(number, [])
+        return DeviceMemory(
+            source="profiler",
+            blocks=_in_order(Blocks, self.blocks.get(number, [])),
+            counters=_in_order(Counters, counters),
+            process=_in_order(Samples, self.process.get(number, [])),
+            modules=_in_order(Samples, self.modules.get(number, [])),
+            other=_in_order(Blocks, self.other.get(number, [])),
+        )
+
+    # -- What a file or table has.
+
+    def take_blocks(self, rows: _Rows) -> None:
+        """Take blocks with the allocator's counters at their two ends."""
+        # a block without a beginning was there before the window: of its end the counters tell
+        before = (rows.numbers["start"] == NO_TIME) & (rows.numbers["freed"] != NO_TIME)
+        rows = rows.where(~before) if before.any() else rows
+        rows = rows.usable((rows.numbers["size"] > 0) & _sane(rows.numbers["start"]), _NO_SIZE)
+        # blocks of the graph engine have no stream; of releases that have no streams at all their names tell
+        name = rows.texts["name"]
+        engine = name.flag([text.startswith(_ENGINE) for text in name.names])
+        if (rows.numbers["stream"] >= 0).any():
+            engine |= rows.numbers["stream"] < 0
+        self._add_blocks(rows.where(engine), self.other)
+        self._add_blocks(rows.where(~engine), self.blocks)
+
+    def _add_blocks(self, rows: _Rows, into: dict[int | None, list[Blocks]]) -> None:
+        columns, none = rows.numbers, np.full(len(rows), UNKNOWN, np.int64)
+        freed, released = (_or_never(columns[name], columns["start"]) for name in ("freed", "released"))
+        if (released == NO_TIME).all():  # releases that do not tell the two apart
+            released = freed
+        # Where no other stream uses a block, that it is free for others is told first, and its bytes leave both
+        # counters then.
+        first = np.where((freed == NO_TIME) | ((released != NO_TIME) & (released < freed)), released, freed)
+        nowhere, name = Labels.missing(len(rows)), rows.texts["name"]
+        every = Blocks(columns["start"], first, released, columns["size"], columns["stream"], none, name, nowhere)
+        for number, at in rows_of_each(rows.device):
+            key = number if number >= 0 else None
+            into.setdefault(key, []).append(every.take(at))
+            for time, prefix in (("start", ""), ("freed", "freed_")) if into is self.blocks else ():
+                there = at[(columns[time][at] != NO_TIME) & (columns[f"{prefix}allocated"][at] >= 0)]
+                told = (columns[f"{prefix}{name}"][there] for name in ("allocated", "active", "reserved"))
+                self.told.setdefault(key, []).append(Counters(columns[time][there], *told))
+
+    def take_records(self, rows: _Rows) -> None:
+        """Take the counters of PyTorch's allocator, and what the process has."""
+        mine = rows.of("PTA")
+        mine = mine.usable(_sane(mine.numbers["time"]) & (mine.numbers["allocated"] >= 0), _NO_BYTES)
+        for number, at in rows_of_each(mine.device):
+            told = (mine.numbers[name][at] for name in ("time", "allocated", "active", "reserved"))
+            self.counters.setdefault(number if number >= 0 else None, []).append(Counters(*told))
+        _sample(rows.of("APP"), self.process)
+
+    def take_process(self, rows: _Rows) -> None:
+        """Take what msprof sampled of the process: in the device's HBM, or in DDR where that is what it has."""
+        mine, ddr = rows.of("APP"), rows.of("APP").numbers["ddr"]
+        mine.numbers["reserved"] = np.where(mine.numbers["reserved"] > 0, mine.numbers["reserved"], ddr)
+        _sample(mine, self.process)
+
+    def take_modules(self, rows: _Rows) -> None:
+        """Take what modules of CANN have, but for PyTorch's own; of -1 only releases were seen, so it is not known."""
+        others = ~rows.called("APP") & rows.texts["component"].known() & (rows.numbers["reserved"] >= 0)
+        _sample(rows.where(others), self.modules)
+
+
+def _sample(rows: _Rows, into: dict[int | None, list[Samples]]) -> None:
+    rows = rows.usable(_sane(rows.numbers["time"]) & (rows.numbers["reserved"] >= 0), _NO_BYTES)
+    for number, at in rows_of_each(rows.device):
+        told = rows.numbers["time"][at], rows.numbers["reserved"][at], rows.texts["component"].take(at)
+        into.setdefault(number if number >= 0 else None, []).append(Samples(*told))
+
+
+def _in_order(kind: type[T], parts: list[T]) -> T:
+    """Put tables together, ordered by their first column; rows of one time stay as they came."""
+    whole = kind.concat(parts)
+    time = getattr(whole, whole.__struct_fields__[0])
+    return whole if (time[1:] >= time[:-1]).all() else whole.take(np.argsort(time, kind="stable"))
+
+
+def _sane(time: I64) -> Mask:
+    return (time > 0) & (time < LATEST_NS)
+
+
+def _or_never(end: I64, start: I64) -> I64:
+    """Return ends of blocks; NO_TIME where there is none, or none that can be."""
+    return np.where(_sane(end) & (end >= start), end, NO_TIME)
+
+
+# -- Files.
+
+
+def read_memory(
+    paths: Iterable[Path], log: ReadLog, attempt: Callable[[], AbstractContextManager[None]]
+) -> MemoryTables:
+    """Read the memory files of a collection; one that cannot be read leaves the others, by ``attempt``."""
+    found = MemoryTables()
+    for path in paths:
+        with attempt():
+            _read_file(path, found, log)
+            log.use(path)
+    return found
+
+
+def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
+    kind = MEMORY_FILES.match(path.name)
+    match kind[1] if kind else "":
+        case "operator_memory":
+            rows = _rows(path, _BLOCKS, ("name", "size", "start"), log)
+            started, lasted = rows.numbers["start"], rows.numbers["lasted"]
+            ended = (rows.numbers["freed"] == NO_TIME) & (lasted != NO_TIME) & (started != NO_TIME)
+            rows.numbers["freed"] = np.where(ended, started + lasted, rows.numbers["freed"])
+            found.take_blocks(rows)
+        case "memory_record":
+            found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log))
+        case "npu_module_mem":
+            found.take_modules(_rows(path, _RECORDS, ("component", "time", "reserved"), log))
+        case "npu_mem":
+            found.take_process(_rows(path, _PROCESS, ("component", "time", "reserved"), log))
+        case _:
+            raise InputError(say("{path}: not a file of memory", path=str(path)))
+
+
+def _rows(path: Path, columns: tuple[ColumnNames, ...], required: tuple[str, ...], log: ReadLog) -> _Rows:
+    table = read_table(path, columns, required, log)
+    numbers = {**table.times, **table.ints}
+    device, on = numbers.pop("device"), table.texts.pop("on")
+    named = [int(found[1]) if (found := re.fullmatch(r"(?:NPU:)?(\d{1,9})", name)) else UNKNOWN for name in on.names]
+    device = np.where(device >= 0, device, np.array([*named, UNKNOWN], np.int64)[on.codes])
+    return _Rows(numbers, table.texts, device, lambda n, reason: log.lose(path, n, reason) if n else None)
+
+
+# -- Tables of a database.
+
+
+def memory_of(db: Database) -> MemoryTables:
+    """Read what a database has of memory."""
+    found = MemoryTables()
+    if db.has("OP_MEMORY"):
+        columns = db.columns("OP_MEMORY", _OP_MEMORY)
+        for name in ("start", "freed", "released"):
+            columns[name] = np.where(columns[name] < 0, NO_TIME, columns[name])
+        names, device = db.text(columns.pop("name")), columns.pop("device")
+        found.take_blocks(_Rows(columns, {"name": names}, device, db.lose))
+    if db.has("MEMORY_RECORD"):
+        columns = db.columns("MEMORY_RECORD", _MEMORY_RECORD)
+        names, device = db.text(columns.pop("component")), columns.pop("device")
+        found.take_records(_Rows(columns, {"component": names}, device, db.lose))
+    if db.has("NPU_MODULE_MEM"):
+        columns = db.columns("NPU_MODULE_MEM", {"module": "moduleId", "time": "timestampNs",
+                                                "reserved": "totalReserved", "device": "deviceId"})  # fmt: skip
+        modules, number = db.names("ENUM_MODULE"), columns.pop("module")
+        names = Labels.of([modules.get(n) for n in range(int(number.max(initial=-1)) + 1)] if len(number) else [])
+        found.take_modules(_Rows(columns, {"component": names.take(number)}, columns.pop("device"), db.lose))
+    if db.has("NPU_MEM"):
+        columns = db.columns("NPU_MEM", {"component": "type", "ddr": "ddr", "reserved": "hbm", "time": "timestampNs",
+                                         "device": "deviceId"})  # fmt: skip
+        names = db.text(columns.pop("component"))
+        found.take_process(_Rows(columns, {"component": names}, columns.pop("device"), db.lose))
+    return found
