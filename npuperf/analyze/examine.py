@@ -18,6 +18,7 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
+from npuperf.device.memory_study import describe_memory, study_memory
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, within
@@ -96,7 +97,8 @@ def examine(
 ) -> Examined | None:
     """Examine one device; None if the profile says nothing about it."""
     if not (profile.tasks.work != Work.CONTROL).any():
-        return _vendor_only(profile, request, thresholds) if profile.vendor_steps else None
+        told = profile.vendor_steps or profile.memory is not None
+        return _vendor_only(profile, request, thresholds) if told else None
     if request.step is None and numbers_repeat(profile.tasks, thresholds):
         log.warn(
             say(
@@ -151,8 +153,12 @@ def examine(
         any_ = next(iter(earlier.tasks.values()), Tasks.empty())
         before = earlier.tasks.get((profile.rank, profile.device), any_)
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
-    report = describe(window, judged, request, summary, replaced, totals, worked)
-    view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report)
+    memory = study_memory(profile, study)
+    report = structs.replace(
+        describe(window, judged, request, summary, replaced, totals, worked),
+        memory=describe_memory(memory, origin, window.soc),
+    )
+    view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory)
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
     return Examined(
         report=report,
@@ -219,6 +225,8 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         for v, p in zip(chosen, partitions, strict=True)
         if v.step is not None
     ]
+    memory = study_memory(profile, None)
+    origin = int(memory.memory.counters.time[0]) if memory is not None and len(memory.memory.counters) else 0
     summary, bubbles = summarise_without_kernels(profile, request.step), [v.bubble for v in chosen]
     report = Device(
         rank=profile.rank,
@@ -228,7 +236,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         soc=profile.soc,
         cores_cube=None,
         cores_vector=None,
-        origin_ns=0,
+        origin_ns=origin,
         partition=whole,
         verdict=give_verdict(whole, NO_PACE, thresholds),
         clock=Clock(launch_latency_ns=None, latency_samples=0, skew_ns=0, launches=0, tasks=0),
@@ -240,6 +248,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         communication=None if summary is None else bounds_alone(summary, whole.comm_exposed_ns),
         stage=profile.stage,
         bubble_ns=None if None in bubbles else sum(b for b in bubbles if b is not None),
+        memory=describe_memory(memory, origin, request.soc or profile.soc),
     )
     reason = say("there are no kernels in the data, only the exporter's own breakdown")
     return Examined(

@@ -12,6 +12,7 @@ from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
 from npuperf.device.core_splits import Bench, Split, find_contention, find_core_waits
 from npuperf.device.cores import NO_LAUNCHES, Sweep, cores_over_time
+from npuperf.device.memory_study import MemoryStudy
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
 from npuperf.device.study import Study
@@ -124,11 +125,12 @@ class DeviceWindow(Struct, frozen=True):
 class DeviceView(DeviceWindow, frozen=True):
     """A window as rules see it, with what the report says of it.
 
-    ``paused``: the wait for the host in which it paused, and no launch was prepared.
+    ``paused``: the wait for the host in which it paused, and no launch was prepared; ``memory``: None if not recorded.
     """
 
     paused: Blamed
     report: Device
+    memory: MemoryStudy | None = None
     _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
 
     def part(self, recorded: Callable[[DeviceView], float]) -> float:

@@ -62,6 +62,15 @@ def product_of_soc(soc: str) -> str | None:
     return None
 
 
+def hbm_of_soc(soc: str) -> int | None:
+    """Return the bytes of HBM that one device of a SoC has; None for others, and where cards of one name differ.
+
+    One device is one die: half of what a card with two has.
+    """
+    known = ("ascend910b[123]*", "ascend910_939[12]", "ascend910_938[12]", "ascend910_9372")
+    return 64 << 30 if any(fnmatchcase(soc.lower(), pattern) for pattern in known) else None
+
+
 def known_core_counts() -> list[tuple[int, int]]:
     """Return the pairs of cube and vector cores that chips of the table have."""
     return sorted({(cube, vector) for _, cube, vector in _SOCS})

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from npuperf.base.messages import Message
 from npuperf.model.chip import Cores
 from npuperf.model.communication import OF_ALL, Communication
+from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.host import HostOps
 from npuperf.model.labels import I64, Columns, Labels
-from npuperf.model.memory import DeviceMemory
 from npuperf.model.tasks import Tasks
 
 # -- Environment variables of a run, as far as they were recorded.

@@ -13,6 +13,7 @@ from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
 from npuperf.model.job_result import Cluster, RunOfRanks
+from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
 
 Bound = Literal["host", "compute", "communication", "unknown"]
@@ -661,6 +662,7 @@ class Device(Model, frozen=True, kw_only=True):
     bubble_ns: int | None = None
     run: str | None = None
     environment: list[RecordedVariable] = []
+    memory: Memory | None = None
     step_columns: StepColumns | None = None
 
     @property

@@ -36,7 +36,7 @@ from npuperf.readers.comm_db import (
 from npuperf.readers.context import ClusterSteps
 from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
-from npuperf.readers.memory import memory_of
+from npuperf.readers.memory_files import memory_of
 from npuperf.readers.sqlite import Database, NotInBulkError, Spelled, integer, numbers, open_database, query_of
 from npuperf.readers.timeline import VAGUE, ClockRates, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch

@@ -26,7 +26,7 @@ from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 from npuperf.readers.comm_groups import CLUSTER_FILES
 from npuperf.readers.context import is_export
-from npuperf.readers.memory import MEMORY_FILES
+from npuperf.readers.memory_files import MEMORY_FILES
 from npuperf.readers.pieces import sniff
 from npuperf.readers.table import sniff_headers
 

@@ -28,8 +28,8 @@ from npuperf.model.device import (
     TorchOperators,
     VendorStep,
 )
+from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.labels import I64, Labels
-from npuperf.model.memory import DeviceMemory
 from npuperf.model.tasks import Tasks
 from npuperf.readers.cells import nanoseconds
 from npuperf.readers.comm_source import CommunicationFiles
@@ -45,7 +45,7 @@ from npuperf.readers.context import (
 from npuperf.readers.find import Source
 from npuperf.readers.kernels import Kernels, merge, read_kernels
 from npuperf.readers.log import Progress, ReadLog
-from npuperf.readers.memory import read_memory
+from npuperf.readers.memory_files import read_memory
 from npuperf.readers.pieces import Event, FilePieces, Scalar
 from npuperf.readers.plain_events import Words, integers
 from npuperf.readers.timeline import TraceTimeline, assign_steps, interpret

@@ -157,7 +157,7 @@ _HEADERS_NAMED: Final = 8
 
 
 class RowTable(Struct, frozen=True):
-    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` (also bytes; -1 unknown), ``texts``, ``pmu``."""
+    """A CSV file as columns: ``times`` in ns (NO_TIME unknown), ``ints`` and bytes (-1 unknown), ``texts``, ``pmu``."""
 
     times: dict[str, I64]
     ints: dict[str, I64]

@@ -17,11 +17,11 @@ from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.model.communication import Operations
 from npuperf.model.device import HostSteps
+from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels, Mask
-from npuperf.model.memory import DeviceMemory
 from npuperf.model.names import is_collective
 from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, work_of_tasks
 from npuperf.readers.cells import integer

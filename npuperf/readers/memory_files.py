@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from npuperf.base.errors import InputError
 from npuperf.base.messages import Message, say
 from npuperf.model.columns import ColumnNames, Kind
+from npuperf.model.device_memory import Blocks, Counters, DeviceMemory, Samples
 from npuperf.model.groups import rows_of_each
 from npuperf.model.labels import I64, Labels, Mask, T
-from npuperf.model.memory import Blocks, Counters, DeviceMemory, Samples
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
