@@ -22,7 +22,7 @@ from npuperf.device.sections import PARTS
 from npuperf.device.study import Study
 from npuperf.model.chip import hbm_of_soc
 from npuperf.model.device import DeviceProfile
-from npuperf.model.device_memory import Blocks, DeviceMemory, Samples
+from npuperf.model.device_memory import DeviceMemory, MemoryBlocks, Samples
 from npuperf.model.groups import tally
 from npuperf.model.host import Lines
 from npuperf.model.intervals import Intervals, passed
@@ -88,7 +88,7 @@ class MemoryStudy(Struct, frozen=True):
     doubt: Message | None
 
     @property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> MemoryBlocks:
         """Every block of PyTorch's allocator that is recorded."""
         return self.memory.blocks
 
@@ -101,7 +101,7 @@ class MemoryStudy(Struct, frozen=True):
         return self.alive_at(int(self.memory.counters.time[place]))
 
 
-def ends_of(blocks: Blocks) -> I64:
+def ends_of(blocks: MemoryBlocks) -> I64:
     """Return when each block was given back, the end of time for those that were not."""
     return np.where(blocks.freed == NO_TIME, _FOREVER, blocks.freed)
 
@@ -225,7 +225,7 @@ def _through_a_step(start: I64, end: I64, steps: Intervals) -> Mask:
     return (first < len(steps)) & (end >= np.append(steps.end, 0)[np.minimum(first, len(steps))])
 
 
-def _of_kv_cache(blocks: Blocks, lasting: Mask, steps: Intervals) -> Mask:
+def _of_kv_cache(blocks: MemoryBlocks, lasting: Mask, steps: Intervals) -> Mask:
     """Tell blocks that were asked for once, before the first step, many of them of one size."""
     early = lasting & (blocks.start < steps.start[0]) if len(steps) else lasting
     sizes, counts, _ = tally(blocks.size[early], blocks.size[early])
@@ -233,7 +233,7 @@ def _of_kv_cache(blocks: Blocks, lasting: Mask, steps: Intervals) -> Mask:
     return early & np.isin(blocks.size, many)
 
 
-def _parts(blocks: Blocks, study: Study) -> tuple[I64, I64, Labels]:
+def _parts(blocks: MemoryBlocks, study: Study) -> tuple[I64, I64, Labels]:
     """Return the part of training of what was launched after a block was asked for, and before it was given back.
 
     And the module around the first. Times are those of the torch operators, as queues launch later.
@@ -255,7 +255,7 @@ def _parts(blocks: Blocks, study: Study) -> tuple[I64, I64, Labels]:
     return asked, back, ranges.take(np.where(after < len(rows), after, -1))
 
 
-def _lines(blocks: Blocks, profile: DeviceProfile) -> Labels:
+def _lines(blocks: MemoryBlocks, profile: DeviceProfile) -> Labels:
     """Return the line of code around the operator that asked for each block, by its name and time."""
     ops = profile.host.ops
     codes, _ = Labels.shared([ops.name, blocks.name])

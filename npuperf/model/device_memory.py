@@ -16,7 +16,7 @@ from npuperf.model.labels import I64, Columns, Labels
 MemorySource = Literal["profiler", "snapshot", "memscope"]
 
 
-class Blocks(Columns, frozen=True):
+class MemoryBlocks(Columns, frozen=True):
     """Blocks that the allocator handed out within the window, ordered by ``start``; NO_TIME: not within the window.
 
     ``freed``: when the program gave the block back, ``released``: when others may have it, which is later where another
@@ -88,11 +88,11 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     """
 
     source: MemorySource
-    blocks: Blocks = field(default_factory=Blocks.empty)
+    blocks: MemoryBlocks = field(default_factory=MemoryBlocks.empty)
     counters: Counters = field(default_factory=Counters.empty)
     process: Samples = field(default_factory=Samples.empty)
     modules: Samples = field(default_factory=Samples.empty)
-    other: Blocks = field(default_factory=Blocks.empty)
+    other: MemoryBlocks = field(default_factory=MemoryBlocks.empty)
     segments: Segments = field(default_factory=Segments.empty)
     segment_events: Samples = field(default_factory=Samples.empty)
     failures: tuple[OutOfMemory, ...] = ()

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from npuperf.base.errors import InputError
 from npuperf.base.messages import Message, say
 from npuperf.model.columns import ColumnNames, Kind
-from npuperf.model.device_memory import Blocks, Counters, DeviceMemory, Samples
+from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, Samples
 from npuperf.model.groups import rows_of_each
 from npuperf.model.labels import I64, Labels, Mask, T
 from npuperf.model.tasks import NO_TIME, UNKNOWN
@@ -119,8 +119,8 @@ class _Rows(Struct):
 class MemoryTables(Struct):
     """What is found of the memory of several devices (None: no file names one), kind by kind."""
 
-    blocks: dict[int | None, list[Blocks]] = field(default_factory=dict)
-    other: dict[int | None, list[Blocks]] = field(default_factory=dict)
+    blocks: dict[int | None, list[MemoryBlocks]] = field(default_factory=dict)
+    other: dict[int | None, list[MemoryBlocks]] = field(default_factory=dict)
     counters: dict[int | None, list[Counters]] = field(default_factory=dict)
     told: dict[int | None, list[Counters]] = field(default_factory=dict)
     process: dict[int | None, list[Samples]] = field(default_factory=dict)
@@ -137,11 +137,11 @@ class MemoryTables(Struct):
         counters = self.counters.get(number) or self.told.get(number, [])
         return DeviceMemory(
             source="profiler",
-            blocks=_in_order(Blocks, self.blocks.get(number, [])),
+            blocks=_in_order(MemoryBlocks, self.blocks.get(number, [])),
             counters=_in_order(Counters, counters),
             process=_in_order(Samples, self.process.get(number, [])),
             modules=_in_order(Samples, self.modules.get(number, [])),
-            other=_in_order(Blocks, self.other.get(number, [])),
+            other=_in_order(MemoryBlocks, self.other.get(number, [])),
         )
 
     # -- What a file or table has.
@@ -160,7 +160,7 @@ class MemoryTables(Struct):
         self._add_blocks(rows.where(engine), self.other)
         self._add_blocks(rows.where(~engine), self.blocks)
 
-    def _add_blocks(self, rows: _Rows, into: dict[int | None, list[Blocks]]) -> None:
+    def _add_blocks(self, rows: _Rows, into: dict[int | None, list[MemoryBlocks]]) -> None:
         columns, none = rows.numbers, np.full(len(rows), UNKNOWN, np.int64)
         freed, released = (_or_never(columns[name], columns["start"]) for name in ("freed", "released"))
         if (released == NO_TIME).all():  # releases that do not tell the two apart
@@ -169,7 +169,7 @@ class MemoryTables(Struct):
         # counters then.
         first = np.where((freed == NO_TIME) | ((released != NO_TIME) & (released < freed)), released, freed)
         nowhere, name = Labels.missing(len(rows)), rows.texts["name"]
-        every = Blocks(columns["start"], first, released, columns["size"], columns["stream"], none, name, nowhere)
+        every = MemoryBlocks(columns["start"], first, released, columns["size"], columns["stream"], none, name, nowhere)
         for number, at in rows_of_each(rows.device):
             key = number if number >= 0 else None
             into.setdefault(key, []).append(every.take(at))
