@@ -234,25 +234,25 @@ def _of_kv_cache(blocks: MemoryBlocks, lasting: Mask, steps: Intervals) -> Mask:
 
 
 def _parts(blocks: MemoryBlocks, study: Study) -> tuple[I64, I64, Labels]:
-    """Return the part of training of what was launched after a block was asked for, and before it was given back.
+    """Return the part of training that asked for each block, the one that gave it back, and the module around it.
 
-    And the module around the first. Times are those of the torch operators, as queues launch later.
+    Asked for it has the operator that is under way and launches something, else the one that launches next; given back
+    it has what launched last. Times are those of torch operators, as queues launch later.
     """
     tasks, ops = study.profile.tasks, study.profile.host.ops
-    time = np.where(tasks.launched, tasks.launch_start, NO_TIME)
+    start, end = np.where(tasks.launched, tasks.launch_start, NO_TIME), tasks.launch_end
     if len(ops):
-        time = np.where(tasks.op >= 0, ops.start[tasks.op], time)
-    known = np.flatnonzero(time != NO_TIME)
-    rows = known[np.argsort(time[known], kind="stable")]
-    part, ranges = study.sections.part.take(rows), study.sections.range.take(rows)
-    ordered = time[rows]
-    after = passed(ordered, blocks.start, before=True)
+        known = tasks.op >= 0
+        start, end = (np.where(known, of[tasks.op], own) for of, own in ((ops.start, start), (ops.end, end)))
+    rows = np.flatnonzero(start != NO_TIME)
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    begun = passed(start[rows], blocks.start) - 1
+    within = (begun >= 0) & (np.append(end[rows], NO_TIME)[begun] >= blocks.start)
+    asking = np.where(within, begun, np.where(begun + 1 < len(rows), begun + 1, -1))
     never = blocks.freed == NO_TIME
-    ending = passed(ordered, np.where(never, 0, blocks.freed)) - 1
-    codes = np.append(part.codes.astype(np.int64), -1)
-    asked = codes[np.where(after < len(rows), after, len(rows))]
-    back = np.where(never | (ending < 0), -1, codes[ending])
-    return asked, back, ranges.take(np.where(after < len(rows), after, -1))
+    ending = np.where(never, -1, passed(start[rows], np.where(never, 0, blocks.freed)) - 1)
+    part = np.append(study.sections.part.codes[rows], -1).astype(np.int64)
+    return part[asking], part[ending], study.sections.range.take(rows).take(asking)
 
 
 def _lines(blocks: MemoryBlocks, profile: DeviceProfile) -> Labels:
