@@ -19,13 +19,14 @@ from npuperf.base.units import (
     count,
     duration,
     interval,
+    mib_text,
     percent,
     percent_change,
     percent_changes,
     percents,
 )
 
-Unit = Literal["ns", "ns_change", "share", "share_change", "bytes", "count", "factor", "number"]
+Unit = Literal["ns", "ns_change", "share", "share_change", "bytes", "mib", "count", "factor", "number"]
 
 _FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
     "ns": duration,
@@ -33,6 +34,7 @@ _FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
     "share": percent,
     "share_change": percent_change,
     "bytes": byte_text,
+    "mib": mib_text,
     "count": lambda value: count(int(value)),
     "factor": lambda value: f"{value:.2f}",
     "number": lambda value: f"{round(value, 2):g}",
@@ -175,6 +177,11 @@ def share_change(value: float | None, high: float | None = None) -> Quantity:
 def size(value: int) -> Quantity:
     """Return a number of bytes."""
     return Quantity(value, "bytes")
+
+
+def mib(value: int | None) -> Quantity:
+    """Return a number of bytes of a device's memory, shown in MiB."""
+    return Quantity(value, "mib")
 
 
 def factor(value: float) -> Quantity:

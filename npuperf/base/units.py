@@ -101,6 +101,11 @@ def byte_text(size: float) -> str:
     return f"{size:.0f} B" if not power else f"{size:.1f} {units[power]}"
 
 
+def mib_text(size: float | None) -> str:
+    """Render bytes as MiB with three decimals, in which the allocator's 512 bytes show, e.g. ``10282.749 MiB``."""
+    return "–" if size is None else f"{size / (1 << 20):.3f} MiB"
+
+
 def grouped(value: float, decimals: int = 0) -> str:
     """Render a number with thin separators and a fixed number of decimals."""
     return f"{value:,.{decimals}f}".replace(",", " ")
@@ -126,6 +131,8 @@ COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "us_change": ("µs", us_change),
     "bare_us_change": ("", us_change),
     "core_ms": ("core·ms", ms),
+    "mib": ("MiB", lambda value: f"{value / (1 << 20):.3f}"),
+    "bare_mib": ("", lambda value: f"{value / (1 << 20):.3f}"),
     "percent": ("%", lambda value: f"{100 * value:.1f}"),
     "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it
     "number": ("%", lambda value: f"{value:.1f}"),

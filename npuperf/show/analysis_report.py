@@ -16,6 +16,7 @@ from npuperf.show import job_text, words
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
+from npuperf.show.memory_text import memory_lines
 from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
 from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled, tables_of
 from npuperf.show.words import Line, meter
@@ -121,6 +122,7 @@ def _lines(result: Result, view: View) -> Iterator[Line]:
     alone = apart_line(devices[0]) if len(devices) == 1 else None
     if alone:
         yield Line(alone)
+    yield from memory_lines(result)
     yield from common(result)
     if cluster:  # what the ranks tell together; the roots and the ranks themselves are tables
         yield Line(job_text.waiting_line(cluster))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import PurePath
 from typing import Final
 
@@ -29,6 +30,20 @@ def _sides(result: Result) -> Iterator[Row]:
 def _wider(result: Result) -> Iterator[Row]:
     """Return devices of which some is not judged; another split alone is none: steps of the host begin before tasks."""
     return ((device,) for device in result.devices if (of := device.judged) and (of.before_ns or of.after_ns))
+
+
+def _curves(result: Result) -> Iterator[Row]:
+    """Return each slice of each device: its start and the most in it."""
+    for device in result.devices:
+        curve = device.memory.curve if device.memory is not None else None
+        if curve is not None:
+            for place, told in enumerate(zip(curve.allocated, curve.reserved, curve.process, strict=True)):
+                yield device, curve.start_ns + place * curve.slice_ns, told
+
+
+def _of_curve(place: int, _: object, __: int, told: Sequence[int]) -> int | None:
+    """Return one of a slice's figures, none where it is not known."""
+    return told[place] if told[place] >= 0 else None
 
 
 def _types(phase: Phase) -> list[str]:
@@ -377,6 +392,77 @@ _OF_DEVICES: Final = (
         Column("operators", say("operators")),
         Column("files", say("files"), "count", quiet=True),
     ), topic="exporter"),
+    Table("memory", say("memory at the peak, by device"), each("devices", "memory"), (
+        *_WHO,
+        Column("peak_bytes", say("peak"), "mib", weight=0),
+        Column("before_bytes", say("before the window"), "mib"),
+        Column("freed_bytes", say("of that given back"), "mib"),
+        Column("alive_bytes", say("in blocks of the window"), "mib"),
+        Column("residual_bytes", say("residual"), "mib", weight=3),
+        Column("reserved_bytes", say("reserved"), "mib"),
+        Column("cached_bytes", say("cached"), "mib"),
+        Column("waiting_bytes", say("waiting for a stream"), "mib", weight=2),
+        Column("outside_bytes", say("outside of PyTorch"), "mib"),
+        Column("unnamed_bytes", say("of no module"), "mib", weight=2),
+        Column("process_bytes", say("process"), "mib"),
+        Column("hbm_bytes", say("HBM"), "mib", weight=3),
+        Column("headroom_bytes", say("left"), "mib"),
+        Column("reserved_most_bytes", say("reserved, max"), "mib", weight=3),
+        Column("fragments_share", say("% never filled of it"), "share", weight=2),
+        Column("leak_bytes_per_step", say("kept by every step"), "mib", weight=2),
+        Column("growth_bytes_per_step", say("growth per step"), "mib", weight=3),
+        Column("peak_at_ns", say("at"), "ms"),
+        Column("peak_step", say("step"), "id"),
+        Column("peak_part", say("part"), "word", weight=2),
+        Column("peak_operator", say("operator"), weight=2),
+        Column("split", say("split"), "word", weight=3),
+        _UNKNOWN,
+    ), topic="memory"),
+    Table("memory_peak", say("blocks that lived at the peak"), each("devices", "memory", "alive"), (
+        *_WHO,
+        Column("class", say("class"), "word", "class_", 0),
+        Column("inferred", say("inferred"), "word", lambda *row: "yes" if row[-1].inferred else "no", 2),
+        Column("operator", say("operator"), weight=0),
+        Column("module", say("module")),
+        Column("count", say("blocks"), "count", "count"),
+        Column("bytes", say("size"), "mib", "bytes", 0),
+        Column("share", say("% of peak"), "share", lambda _, memory, a: a.bytes / memory.peak_bytes, whole=1.0),
+        _CODE,
+    ), topic="memory"),
+    Table("memory_blocks", say("largest blocks at the peak"), each("devices", "memory", "blocks"), (
+        *_WHO,
+        Column("bytes", say("size"), "mib", "bytes", 0),
+        Column("class", say("class"), "word", "class_"),
+        Column("operator", say("operator"), weight=0),
+        Column("module", say("module"), weight=2),
+        Column("step", say("step"), "id", "step"),
+        Column("start_ns", say("asked for at"), "ms", "start_ns"),
+        Column("end_ns", say("given back at"), "ms", "end_ns"),
+        _CODE,
+    ), topic="memory"),
+    Table("memory_steps", say("memory by step"), each("devices", "memory", "steps"), (
+        *_WHO, _STEP,
+        Column("peak_bytes", say("peak"), "mib", weight=0),
+        Column("start_bytes", say("when it began"), "mib"),
+        Column("least_bytes", say("at least"), "mib"),
+        Column("blocks", say("blocks"), "count"),
+        Column("asked_bytes", say("asked for"), "mib"),
+        Column("kept_bytes", say("not given back"), "mib"),
+    ), topic="memory"),
+    Table("memory_modules", say("outside of PyTorch, by module"), each("devices", "memory", "modules"), (
+        *_WHO,
+        Column("name", say("module"), weight=0),
+        Column("bytes", say("at the peak"), "mib", "bytes"),
+        Column("most_bytes", say("at most"), "mib"),
+    ), topic="memory"),
+    Table("memory_curve", say("memory over time"), _curves, (
+        *_WHO,
+        Column("start_ns", say("from"), "ms", lambda _, start, *more: start, 0),
+        *(Column(f"{name}_bytes", title, "mib", partial(_of_curve, place))
+          for place, (name, title) in enumerate((
+              ("allocated", say("allocated")), ("reserved", say("reserved")), ("process", say("process")),
+          ))),
+    ), aside=True),
     *COMPARISON_TABLES,
 )
 # fmt: on
@@ -409,6 +495,17 @@ def _no_replay(result: Result) -> Message | None:
     return _no_device(result) or say("as nothing can be replayed ({why})", why=why)
 
 
+def _no_memory(result: Result) -> Message | None:
+    if any(device.memory is not None for device in result.devices):
+        return None
+    return _no_device(result) or say("as no memory is recorded (npuperf profile --memory)")
+
+
+def _no_split(result: Result) -> Message | None:
+    why = next((d.memory.reason for d in result.devices if d.memory is not None and d.memory.reason is not None), None)
+    return _no_memory(result) or (why and say("as the peak cannot be split ({why})", why=why))
+
+
 def _unless_read(why: Message, *files: str) -> Callable[[Result], Message | None]:
     """Say it unless such a file was read, of which other things may be the reason."""
     return lambda result: (
@@ -437,6 +534,11 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     "witnesses": lambda _: say("as no other file here tells any"),
     "host_sums": _unless_read(say("as there is no api_statistic*.csv or the like"), "api_statistic*.csv"),
     "suggestions": _unless_read(say("as there is no prof_rule*.json"), "prof_rule*.json"),
+    **dict.fromkeys(("memory", "memory_curve"), _no_memory),
+    "memory_peak": _no_split,
+    "memory_blocks": _no_split,
+    "memory_steps": lambda result: _no_memory(result) or _no_step(result),
+    "memory_modules": lambda result: _no_memory(result) or say("as no file tells what modules of CANN have"),
     "super_kernel_checks": lambda _: say("as no earlier profile was given (--before)"),
 }
 
@@ -456,6 +558,7 @@ TOPICS: Final = {
     "host": say("waiting: what for"),
     "operators": say("operators and kernels"),
     "cores": say("cores"),
+    "memory": say("memory"),
     "exporter": say("what the exporter says itself"),
 }
 

@@ -23,6 +23,7 @@ from npuperf.show.finding_text import finding_lines, footer, scope_sections, wha
 from npuperf.show.formats import View
 from npuperf.show.job_text import run_line
 from npuperf.show.language import text
+from npuperf.show.memory_text import memory_lines, memory_sections
 from npuperf.show.sheet import problem_lines, warnings
 from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many, tables_of
 from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
@@ -65,6 +66,8 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
         yield from job_screen.job_parts(cluster, view, room)
         said = {root.title for root in job_screen.roots_shown(cluster, view, room)}
         more = replace(result, findings=[f for f in result.findings if f.title not in said])
+        if not view.full:
+            yield from (line(told.content, told.style) for told in memory_lines(result, brief=True))
         yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
         if view.full:
             yield from _devices(result, view)
@@ -150,6 +153,7 @@ def _devices(result: Result, view: View) -> Iterator[RenderableType]:
         if alone and not result.devices[0].typical_step:
             yield from _compact(_COMPACT_STEPS, result, view, _STEPS)
         yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
+    yield from memory_sections(result, view)
     yield from device_text.core_lines(result, view)
     yield from scope_sections(result, view)
 

@@ -36,7 +36,7 @@ from npuperf.show.words import WORDS, meter
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
     "duration", "bar", "kernel", "us_change",
-    "bare_us", "bare_us_change",
+    "bare_us", "bare_us_change", "mib", "bare_mib",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.

@@ -101,6 +101,7 @@ WORDS: Final = {
     "compile": say("compiling"),
     "host_call": say("host call"),
     "limit": say("limiting"),
+    "kv_cache": say("KV cache"),
 } | {
     word.id: word
     for word in (
@@ -113,6 +114,8 @@ WORDS: Final = {
         say("rank"), say("stage"), say("link"), say("group"), say("schedule"), say("jitter"),
         say("leading"), say("shared"), say("waiting"),
         say("device"), say("stream"), say("event"), say("copy"), say("launch"), say("switch"),
+        say("forward"), say("backward"), say("gradients"), say("optimizer"), say("copies"), say("lasting"),
+        say("activation"), say("gradient"), say("temporary"), say("unreleased"), say("workspace"),
         say("different"), say("percent"), say("count"), say("cores"), say("bytes"),
     )
 }  # fmt: skip
