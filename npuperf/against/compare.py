@@ -9,6 +9,7 @@ import numpy as np
 
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
 from npuperf.against.causes import cause_changes, cause_sentence
+from npuperf.against.memory_changes import memory_changes
 from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch, told_apart
 from npuperf.against.shifts import operator_rows, shifts, step_row
 from npuperf.against.step_kinds import StepKinds, sure_change
@@ -190,6 +191,7 @@ def compare_results(
         waterfall=waterfall,
         rows=(*([step] if step else []), *operators),
         shifts=tuple(listed.shifts),
+        memory=tuple(memory_changes(old, new)),
         findings=tuple(findings[:_FINDINGS]),
         aligned=tuple(aligned(old, new, thresholds)),
         unchanged=alike_operators + listed.unchanged + alike_findings,

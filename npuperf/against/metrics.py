@@ -57,6 +57,11 @@ def register_all() -> None:
         Metric("occupancy.vector", "percent", Result, _occupancy(lambda d: d.cores.vector), worst="least"),
         *(Metric(f"count.{of.metric}", "count", Result, _counted(kind)) for kind, of in COUNTED.items()),
         Metric("bytes.comm", "bytes", Result, _counted("collective", moved=True)),
+        Metric("memory_peak", "bytes", Result, _memory("peak_bytes", max)),
+        Metric("memory_reserved", "bytes", Result, _memory("reserved_most_bytes", max)),
+        Metric("memory_fragments", "percent", Result, _memory("fragments_share", max)),
+        Metric("memory_leak", "bytes", Result, _memory("leak_bytes_per_step", max)),
+        Metric("memory_headroom", "bytes", Result, _memory("headroom_bytes", min), worst="least"),
         Metric("findings", "count", Result, _problems, words=_SEVERITIES),
         Metric("finding", "count", Result, _problems, "required", _rules, words=_SEVERITIES),
         Metric(
@@ -194,6 +199,31 @@ def _occupancy(side: Callable[[Device], object]) -> _Measure:
         return Measured(reason=why or say("no kernel that uses these cores has block counts"))
 
     return _of_whole_tables(measure)
+
+
+#: What is not known of memory that was recorded, and what tells it.
+_UNTOLD_MEMORY: Final = {
+    "peak_bytes": say("PyTorch's allocator is not recorded"),
+    "reserved_most_bytes": say("PyTorch's allocator is not recorded"),
+    "fragments_share": say("PyTorch's allocator is not recorded"),
+    "leak_bytes_per_step": say("whether steps keep memory shows in three of them or more, with all rows"),
+    "headroom_bytes": say("the device's HBM, or what the process has of it, is not known (give --soc)"),
+}
+
+
+def _memory(what: str, worst: Callable[[list[float]], float]) -> _Measure:
+    """Measure a figure of memory, of several devices the ``worst``; a share in percent."""
+
+    def measure(result: Result, _: str | None) -> Measured:
+        recorded = [device.memory for device in result.devices if device.memory is not None]
+        if not recorded:
+            return Measured(reason=say("no memory is recorded (npuperf profile --memory)"))
+        known = [value for memory in recorded if (value := getattr(memory, what)) is not None]
+        if len(known) < len(recorded):
+            return Measured(reason=_UNTOLD_MEMORY[what])
+        return Measured(worst([100 * v if what.endswith("share") else float(v) for v in known]))
+
+    return measure
 
 
 def _counted(kind: CountKind, *, moved: bool = False) -> _Measure:

@@ -90,7 +90,17 @@ def count_device(study: Study, places: Places, place: I64, keys: Labels) -> tupl
         counts += count_calls(study.nesting, study.syncs, study.points, study.profile.host, places)
     else:
         untold += OF_CALLS
-    return counts, [*untold, "host_operator"]
+    blocks = _blocks(study, places)
+    return [*counts, *blocks], [*untold, *(() if blocks else ("block",)), "host_operator"]
+
+
+def _blocks(study: Study, places: Places) -> list[Count]:
+    """Count blocks of memory by the operator that asked for them, with their bytes; none where not all are known."""
+    memory = study.profile.memory
+    if memory is None or memory.doubt is not None or not memory.time_known:
+        return []
+    blocks = memory.blocks
+    return tallied("block", blocks.name, places.of_calls(blocks.start), places.size, moved=blocks.size)[0]
 
 
 def merge_counts(devices: Sequence[Digest], steps: Sequence[int]) -> tuple[list[Count], list[CountKind]]:
@@ -357,7 +367,7 @@ def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
     if profile.kineto:  # there is no AI CPU to tell of
         told = (*told, "aicpu")
     lengths = [_length(steps, number) for number in numbers.tolist()]
-    untold = [kind for kind in (*OF_KERNELS, *OF_CALLS) if kind not in told]
+    untold = [kind for kind in (*OF_KERNELS, *OF_CALLS, "block") if kind not in told]
     return host_alone(numbers.tolist(), lengths, counts, untold)
 
 

@@ -130,6 +130,23 @@ class Shift(Model, frozen=True, kw_only=True):
     samples: tuple[int, int] = (0, 0)
 
 
+#: What a peak consists of, and the process's memory beside it; ``peak``: of one that cannot be split.
+MemoryPart = Literal["before", "freed", "alive", "peak", "cached", "waiting", "outside"]
+
+
+class MemoryChange(Model, frozen=True, kw_only=True):
+    """One part of the difference of two peaks of memory, bytes. ``freed`` counts against the peak, so it is negative.
+
+    ``key``: of blocks their operator and class, of what is outside of PyTorch the module of CANN.
+    """
+
+    part: MemoryPart
+    key: str | None
+    old_bytes: int
+    new_bytes: int
+    delta_bytes: int
+
+
 class Comparison(Model, frozen=True, kw_only=True):
     """Everything that is known of a change. ``old`` and ``new`` name the sides; ``unchanged`` rows are not listed.
 
@@ -140,7 +157,8 @@ class Comparison(Model, frozen=True, kw_only=True):
     steps recorded, without which all that it recorded counts as one. ``expected_ns``: what was predicted to be saved
     per step. ``parity``: what differs between the set-ups, what may change most first.
     ``workload``: whether both sides ran the same. ``causes``: of a job, what lasts and costs its step another time than
-    before, most first. ``steps``: steps that only one side has, and other alignment.
+    before, most first. ``memory``: what the difference of the peaks of memory consists of, where both recorded it.
+    ``steps``: steps that only one side has, and other alignment.
     """
 
     old: str
@@ -165,6 +183,7 @@ class Comparison(Model, frozen=True, kw_only=True):
     waterfall: tuple[WaterfallPart, ...] = ()
     rows: tuple[Compared, ...] = ()
     shifts: tuple[Shift, ...] = ()
+    memory: tuple[MemoryChange, ...] = ()
     findings: tuple[FindingChange, ...] = ()
     aligned: tuple[Message, ...] = ()
     unchanged: int = 0
@@ -208,6 +227,8 @@ COUNTED: Final[dict[CountKind, CountedKind]] = {
     "graph_replay": CountedKind("graph_replays", say("graph replays"), _OF_CALLS, say("graph replays"),
                                 more_is_worse=False),
     "allocation": CountedKind("allocations", say("allocator calls"), _OF_CALLS, say("calls of the allocator")),
+    "block": CountedKind("blocks", say("memory blocks"), say("npuperf profile --memory records them"),
+                         say("blocks of memory that operators ask for")),
     "host_operator": CountedKind("host_operators", say("host operators"),
                                  say("they are counted only where no device was recorded"),
                                  say("operators of the host"), shapes=say("npuperf profile --shapes records them")),

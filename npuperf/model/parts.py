@@ -45,7 +45,16 @@ Part = Literal[
     "compute", "transfer", "wait", "comm_unknown", "host_wait", "launch_latency", "dependency", "unattributed", "other"
 ]
 CountKind = Literal[
-    "launch", "sync", "copy", "aicpu", "compile", "collective", "graph_replay", "allocation", "host_operator"
+    "launch",
+    "sync",
+    "copy",
+    "aicpu",
+    "compile",
+    "collective",
+    "graph_replay",
+    "allocation",
+    "block",
+    "host_operator",
 ]
 #: What tells operators apart: type, shapes and dtypes; or, where there are too many of these, less.
 KeyedBy = Literal["shapes", "type", "core"]

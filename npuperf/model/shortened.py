@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.base.messages import NOTHING, Message, say
+from npuperf.model.memory_result import Memory
 from npuperf.model.result import (
     AlsoFound,
     Device,
@@ -135,6 +136,7 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
 
     The usual step is compared of the first device; of what is not known of cores the first reason is told.
     """
+    highest = max(devices, key=lambda d: (d.memory and d.memory.peak_bytes) or 0, default=None)
     why = next((at for at, device in enumerate(devices) if device.cores.reason is not None), None)
     return [
         replace(
@@ -162,9 +164,18 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
             super_kernels=[],
             super_kernel_checks=[],
             environment=[],
+            memory=_lean_memory(device, whole=device is highest),
         )
         for at, device in enumerate(devices)
     ]
+
+
+def _lean_memory(device: Device, *, whole: bool) -> Memory | None:
+    """Return what gates ask of a device's memory, and of the one with the highest peak what it is made of."""
+    if device.memory is None:
+        return None
+    lean = replace(device.memory, curve=None, blocks=[], steps=[], leaks=[])
+    return lean if whole else replace(lean, alive=[], modules=[])
 
 
 def _columns(steps: Sequence[Step]) -> StepColumns | None:

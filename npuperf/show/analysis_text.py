@@ -319,6 +319,10 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
         n = how_many(len(shown), len(changes))
         yield section(say("findings that are new, gone or changed ({n})", n=n), lines)
 
+    if peak := compared.memory_line(c):
+        parts = [(change,) for change in compared.of_peak(c)]
+        table = filled(NAMED["memory_changes"], parts, rows_of(view, _SHIFTS))
+        yield section(peak, Fitted(table, one_line=not view.full))
     if view.full:
         measured = [fill(table, result, view.top) for table in (NAMED["shifts"], NAMED["compared"])]
     else:  # what changed of what was measured on both sides

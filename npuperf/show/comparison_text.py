@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base import messages
-from npuperf.base.messages import NOTHING, Message, Parameter, Series, chain, ns, ns_change, number, say, say_n
+from npuperf.base.messages import NOTHING, Message, Parameter, Series, chain, mib, ns, ns_change, number, say, say_n
 from npuperf.base.units import grouped
-from npuperf.model.comparison import Comparison, FindingChange, Shift, WaterfallPart, worded
+from npuperf.model.comparison import Comparison, FindingChange, MemoryChange, Shift, WaterfallPart, worded
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Row, Table, each
 from npuperf.show.words import CAUSE, OUTCOME, WAITED_FOR, WORDS, Line
@@ -27,6 +27,16 @@ PART: Final = {
     "dependency": say("dependency"),
     "unattributed": say("unattributed"),
     "other": say("other work"),
+}
+#: Parts of a peak of memory, and of what the process has beside it.
+MEMORY_PART: Final = {
+    "before": say("from before the window"),
+    "freed": say("of that given back"),
+    "alive": say("blocks of the window"),
+    "peak": say("peak"),
+    "cached": say("cached"),
+    "waiting": say("waiting for a stream"),
+    "outside": say("outside of PyTorch"),
 }
 #: What a change of a finding is called.
 CHANGE: Final = {"added": say("new"), "removed": say("gone"), "changed": say("changed"), "same": say("same")}
@@ -51,6 +61,24 @@ def on_side(shift: Shift, value: float | None) -> str | None:
     if shift.unit == "bytes" and value is not None and measured(shift, shift.old) == measured(shift, shift.new):
         return text(say("{n} bytes", n=grouped(value, 0)))
     return measured(shift, value)
+
+
+def of_peak(comparison: Comparison) -> list[MemoryChange]:
+    """Return the parts that add up to the difference of the peaks of memory."""
+    return [change for change in comparison.memory if change.part in ("before", "freed", "alive", "peak")]
+
+
+def memory_line(comparison: Comparison) -> Message | None:
+    """Say by how much the peak of memory is higher or lower; None where it is not, or not recorded on both sides."""
+    delta = sum(change.delta_bytes for change in of_peak(comparison))
+    if not delta:
+        return None
+    apart = mib(abs(delta))
+    more, less = (
+        say("the peak of memory is {apart} higher", apart=apart),
+        say("the peak of memory is {apart} lower", apart=apart),
+    )
+    return more if delta > 0 else less
 
 
 def interval(shift: Shift) -> str | None:
@@ -134,6 +162,13 @@ COMPARISON_TABLES: Final = (
         Column("count", say("count"), "count"),
     ), aside=True, topic="comparison",
        go=lambda at, row: at.anywhere("operator", row.name) if row.kind == "operator" else ""),
+    Table("memory_changes", say("what makes the peak of memory higher or lower"), each("comparison.memory"), (
+        Column("part", say("part"), weight=0, brief=lambda m: MEMORY_PART[m.part]),
+        Column("key", say("what"), weight=0),
+        Column("delta_bytes", say("difference"), "mib", weight=0),
+        Column("old_bytes", say("before"), "mib"),
+        Column("new_bytes", say("after"), "mib"),
+    ), aside=True, topic="comparison"),
     Table("shifts", say("what else was measured on both sides"), each("comparison.shifts"), (
         Column("what", say("what"), weight=0, brief=lambda s: _for_people(s.what)),
         Column("old", say("before"), "plain", weight=0, brief=lambda s: on_side(s, s.old)),

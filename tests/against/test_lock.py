@@ -48,7 +48,7 @@ def run_of(
 MATMUL = launch("MatMulV2 [2,3;3,4] FLOAT16", 47, 47, where="/home/me/model/layers.py(41): forward")
 ADD = launch("Add [4] FLOAT", 2, 3)
 FETCH = copy("host to device", [1, 1], [4096, 4096])
-RUN = run_of(MATMUL, ADD, FETCH, uncounted=("allocation", "host_operator"))
+RUN = run_of(MATMUL, ADD, FETCH, uncounted=("allocation", "block", "host_operator"))
 
 
 def locked(folder: Path, result: Result = RUN) -> Path:
@@ -106,7 +106,7 @@ def test_comments_have_nothing_that_moves_by_itself(where: str, comment: str) ->
 
 def test_the_same_run_passes_and_its_order_does_not_count(tmp_path: Path) -> None:
     path = locked(tmp_path)
-    turned = run_of(FETCH, ADD, MATMUL, uncounted=("host_operator", "allocation"))
+    turned = run_of(FETCH, ADD, MATMUL, uncounted=("host_operator", "block", "allocation"))
     assert lock_text(turned) == path.read_text("utf-8")
     assert told(check_lock(turned, path)) == [("pass", "3 counts are as locked")]
 
@@ -116,7 +116,7 @@ def test_the_number_of_steps_does_not_count(tmp_path: Path, counts: list[int]) -
     n = len(counts)
     again = run_of(
         launch(MATMUL.key, *counts), launch(ADD.key, *[3] * n), copy(FETCH.key, [1] * n, [4096] * n),
-        uncounted=("allocation", "host_operator"), steps=list(range(n)),
+        uncounted=("allocation", "block", "host_operator"), steps=list(range(n)),
     )  # fmt: skip
     assert status(check_lock(again, locked(tmp_path))) == 0
 
@@ -127,7 +127,7 @@ def test_every_change_is_named_with_its_numbers_and_its_code_line(tmp_path: Path
         launch("Cast [4] FLOAT", 1, 1, where="train.py(44): forward"),
         copy(FETCH.key, [1, 1], [8192, 8192]),
         Count(kind="sync", key="aclrtMemcpy", count=[0, 1]),
-        uncounted=("allocation", "host_operator"),
+        uncounted=("allocation", "block", "host_operator"),
     )
     gates = check_lock(changed, locked(tmp_path))
     assert told(gates[1:]) == [
@@ -154,7 +154,7 @@ def test_many_changes_are_counted_and_the_largest_named(tmp_path: Path) -> None:
 
 def test_what_this_recording_does_not_tell_never_passes(tmp_path: Path) -> None:
     """Nor does it where the lock says that there is none of it."""
-    blind = run_of(MATMUL, ADD, uncounted=("copy", "compile", "allocation", "host_operator"))
+    blind = run_of(MATMUL, ADD, uncounted=("copy", "compile", "allocation", "block", "host_operator"))
     gates = check_lock(blind, locked(tmp_path))
     assert [(g.expr.split()[-1], g.status) for g in gates[1:]] == [("compile", "cannot_tell"), ("copy", "cannot_tell")]
     assert all("npuperf profile" in text(g.reason) for g in gates[1:])
@@ -163,7 +163,7 @@ def test_what_this_recording_does_not_tell_never_passes(tmp_path: Path) -> None:
 
 def test_what_the_lock_does_not_have_is_said(tmp_path: Path) -> None:
     more = run_of(
-        MATMUL, ADD, FETCH, Count(kind="allocation", key="malloc", count=[1, 1]), uncounted=("host_operator",)
+        MATMUL, ADD, FETCH, Count(kind="allocation", key="malloc", count=[1, 1]), uncounted=("block", "host_operator")
     )
     assert told(check_lock(more, locked(tmp_path))) == [
         ("pass", "3 counts are as locked; not locked: calls of the allocator")
@@ -206,14 +206,14 @@ def test_a_lock_without_shapes_says_nothing_about_them(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_lost_cast_doubt_on_a_pass(tmp_path: Path) -> None:
-    lossy = run_of(MATMUL, ADD, FETCH, uncounted=("allocation", "host_operator"), lost=2)
+    lossy = run_of(MATMUL, ADD, FETCH, uncounted=("allocation", "block", "host_operator"), lost=2)
     assert status(check_lock(lossy, locked(tmp_path))) == 4
     assert status(check_lock(lossy, locked(tmp_path / "made of the same", lossy))) == 0
 
 
 def test_bytes_that_are_not_told_cast_doubt_on_a_pass(tmp_path: Path) -> None:
     path = locked(tmp_path)
-    untold = run_of(MATMUL, ADD, copy(FETCH.key, [1, 1], None), uncounted=("allocation", "host_operator"))
+    untold = run_of(MATMUL, ADD, copy(FETCH.key, [1, 1], None), uncounted=("allocation", "block", "host_operator"))
     assert status(check_lock(untold, path)) == 4
     assert status(check_lock(RUN, locked(tmp_path / "without", untold))) == 0
 
@@ -242,7 +242,7 @@ def test_what_people_write_by_hand_counts(tmp_path: Path, value: str, passes: bo
 
 def test_an_update_changes_only_what_is_contradicted(tmp_path: Path) -> None:
     path = edited(locked(tmp_path), 'FLOAT16": 47', 'FLOAT16": 40..50')
-    changed = run_of(MATMUL, launch(ADD.key, 3, 5), uncounted=("copy", "allocation", "host_operator"))
+    changed = run_of(MATMUL, launch(ADD.key, 3, 5), uncounted=("copy", "allocation", "block", "host_operator"))
     write_lock(changed, path, update=True)
     counts = read_lock(path).counts
     assert counts["launch"] == {

@@ -78,7 +78,7 @@ def test_everything_is_counted_where_it_happens(built: Result) -> None:
         ("graph_replay", "AscendCL@aclmdlRIExecuteAsync"): [1, 1],
         ("allocation", "AscendCL@aclrtMallocAlign32"): [1, 1],
     }
-    assert built.digest.uncounted == ["host_operator"]
+    assert built.digest.uncounted == ["block", "host_operator"]
 
 
 def test_one_step_is_counted_as_in_all(tmp_path: Path) -> None:
@@ -92,7 +92,15 @@ def test_a_table_alone_tells_nothing_of_calls_and_copies(tmp_path: Path) -> None
     kernel_details(tmp_path / "kernel_details.csv", [k for k in step(0, 7, 3) if k.type])
     result = analyze_path(tmp_path)
     assert result.digest is not None
-    assert result.digest.uncounted == ["sync", "copy", "compile", "graph_replay", "allocation", "host_operator"]
+    assert result.digest.uncounted == [
+        "sync",
+        "copy",
+        "compile",
+        "graph_replay",
+        "allocation",
+        "block",
+        "host_operator",
+    ]
     assert counted(result)["launch", "MatMul [2,3;3,4]"] == [3]
     assert counted(result)["collective", "allReduce"] == [1]
 
