@@ -7,7 +7,7 @@ none. Of ``memory_record`` the rows PTA+GE are made up by the exporter, and of `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from npuperf.base.errors import InputError
 from npuperf.base.messages import Message, say
 from npuperf.model.columns import ColumnNames, Kind
 from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, Samples
-from npuperf.model.groups import rows_of_each
+from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask, T
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import LATEST_NS
@@ -79,6 +79,8 @@ _MEMORY_RECORD: Final[dict[str, Spelled]] = {
     "active": ("totalActive",), "device": "deviceId",
 }  # fmt: skip
 
+#: Components of memory_record that are not read: half of its rows, and those of pools that have their own files.
+_MADE_UP: Final = ("component", ("PTA+GE", "GE", "WORKSPACE"))
 _NO_SIZE: Final = say("no usable size, or no time at which the block was allocated")
 _NO_BYTES: Final = say("no usable time, or no number of bytes")
 _ENGINE: Final = "cann::"
@@ -97,6 +99,8 @@ class _Rows(Struct):
 
     def where(self, mask: Mask) -> _Rows:
         """Return the rows where ``mask`` holds."""
+        if mask.all():
+            return self
         at = np.flatnonzero(mask)
         numbers = {name: column[at] for name, column in self.numbers.items()}
         return _Rows(numbers, {n: t.take(at) for n, t in self.texts.items()}, self.device[at], self.lose)
@@ -113,7 +117,12 @@ class _Rows(Struct):
     def usable(self, mask: Mask, reason: Message) -> _Rows:
         """Return the rows that can be used, and tell of the others."""
         self.lose(len(mask) - int(np.count_nonzero(mask)), reason)
-        return self if mask.all() else self.where(mask)
+        return self.where(mask)
+
+    def by_device(self) -> Iterator[tuple[int | None, _Rows]]:
+        """Yield the rows of each device; None: none is named."""
+        for number in distinct(self.device).tolist():
+            yield number if number >= 0 else None, self.where(self.device == number)
 
 
 class MemoryTables(Struct):
@@ -150,7 +159,7 @@ class MemoryTables(Struct):
         """Take blocks with the allocator's counters at their two ends."""
         # a block without a beginning was there before the window: of its end the counters tell
         before = (rows.numbers["start"] == NO_TIME) & (rows.numbers["freed"] != NO_TIME)
-        rows = rows.where(~before) if before.any() else rows
+        rows = rows.where(~before)
         rows = rows.usable((rows.numbers["size"] > 0) & _sane(rows.numbers["start"]), _NO_SIZE)
         # blocks of the graph engine have no stream; of releases that have no streams at all their names tell
         name = rows.texts["name"]
@@ -161,20 +170,20 @@ class MemoryTables(Struct):
         self._add_blocks(rows.where(~engine), self.blocks)
 
     def _add_blocks(self, rows: _Rows, into: dict[int | None, list[MemoryBlocks]]) -> None:
-        columns, none = rows.numbers, np.full(len(rows), UNKNOWN, np.int64)
-        freed, released = (_or_never(columns[name], columns["start"]) for name in ("freed", "released"))
-        if (released == NO_TIME).all():  # releases that do not tell the two apart
-            released = freed
-        # Where no other stream uses a block, that it is free for others is told first, and its bytes leave both
-        # counters then.
-        first = np.where((freed == NO_TIME) | ((released != NO_TIME) & (released < freed)), released, freed)
-        nowhere, name = Labels.missing(len(rows)), rows.texts["name"]
-        every = MemoryBlocks(columns["start"], first, released, columns["size"], columns["stream"], none, name, nowhere)
-        for number, at in rows_of_each(rows.device):
-            key = number if number >= 0 else None
-            into.setdefault(key, []).append(every.take(at))
+        for key, mine in rows.by_device():
+            columns, none = mine.numbers, np.full(len(mine), UNKNOWN, np.int64)
+            start, size = columns["start"], columns["size"]
+            freed, released = (_or_never(columns[name], start) for name in ("freed", "released"))
+            if (released == NO_TIME).all():  # releases that do not tell the two apart
+                released = freed
+            # Where no other stream uses a block, that it is free for others is told first, and its bytes leave both
+            # counters then.
+            early = (freed == NO_TIME) | ((released != NO_TIME) & (released < freed))
+            first, nowhere = np.where(early, released, freed), Labels.missing(len(mine))
+            blocks = MemoryBlocks(start, first, released, size, columns["stream"], none, mine.texts["name"], nowhere)
+            into.setdefault(key, []).append(blocks)
             for time, prefix in (("start", ""), ("freed", "freed_")) if into is self.blocks else ():
-                there = at[(columns[time][at] != NO_TIME) & (columns[f"{prefix}allocated"][at] >= 0)]
+                there = (columns[time] != NO_TIME) & (columns[f"{prefix}allocated"] >= 0)
                 told = (columns[f"{prefix}{name}"][there] for name in ("allocated", "active", "reserved"))
                 self.told.setdefault(key, []).append(Counters(columns[time][there], *told))
 
@@ -182,9 +191,9 @@ class MemoryTables(Struct):
         """Take the counters of PyTorch's allocator, and what the process has."""
         mine = rows.of("PTA")
         mine = mine.usable(_sane(mine.numbers["time"]) & (mine.numbers["allocated"] >= 0), _NO_BYTES)
-        for number, at in rows_of_each(mine.device):
-            told = (mine.numbers[name][at] for name in ("time", "allocated", "active", "reserved"))
-            self.counters.setdefault(number if number >= 0 else None, []).append(Counters(*told))
+        for key, own in mine.by_device():
+            told = (own.numbers[name] for name in ("time", "allocated", "active", "reserved"))
+            self.counters.setdefault(key, []).append(Counters(*told))
         _sample(rows.of("APP"), self.process)
 
     def take_process(self, rows: _Rows) -> None:
@@ -201,9 +210,8 @@ class MemoryTables(Struct):
 
 def _sample(rows: _Rows, into: dict[int | None, list[Samples]]) -> None:
     rows = rows.usable(_sane(rows.numbers["time"]) & (rows.numbers["reserved"] >= 0), _NO_BYTES)
-    for number, at in rows_of_each(rows.device):
-        told = rows.numbers["time"][at], rows.numbers["reserved"][at], rows.texts["component"].take(at)
-        into.setdefault(number if number >= 0 else None, []).append(Samples(*told))
+    for key, own in rows.by_device():
+        into.setdefault(key, []).append(Samples(own.numbers["time"], own.numbers["reserved"], own.texts["component"]))
 
 
 def _in_order(kind: type[T], parts: list[T]) -> T:
@@ -247,7 +255,7 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
             rows.numbers["freed"] = np.where(ended, started + lasted, rows.numbers["freed"])
             found.take_blocks(rows)
         case "memory_record":
-            found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log))
+            found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log, needless=_MADE_UP))
         case "npu_module_mem":
             found.take_modules(_rows(path, _RECORDS, ("component", "time", "reserved"), log))
         case "npu_mem":
@@ -256,8 +264,14 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
             raise InputError(say("{path}: not a file of memory", path=str(path)))
 
 
-def _rows(path: Path, columns: tuple[ColumnNames, ...], required: tuple[str, ...], log: ReadLog) -> _Rows:
-    table = read_table(path, columns, required, log)
+def _rows(
+    path: Path,
+    columns: tuple[ColumnNames, ...],
+    required: tuple[str, ...],
+    log: ReadLog,
+    needless: tuple[str, Sequence[str]] | None = None,
+) -> _Rows:
+    table = read_table(path, columns, required, log, needless=needless)
     numbers = {**table.times, **table.ints}
     device, on = numbers.pop("device"), table.texts.pop("on")
     named = [int(found[1]) if (found := re.fullmatch(r"(?:NPU:)?(\d{1,9})", name)) else UNKNOWN for name in on.names]

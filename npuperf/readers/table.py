@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 from msgspec import Struct, field
 
@@ -193,10 +194,17 @@ class _Layout(Struct, frozen=True):
 
 
 def read_table(
-    path: Path, columns: tuple[ColumnNames, ...], required: tuple[str, ...], log: ReadLog, *, pmu: bool = False
+    path: Path,
+    columns: tuple[ColumnNames, ...],
+    required: tuple[str, ...],
+    log: ReadLog,
+    *,
+    pmu: bool = False,
+    needless: tuple[str, Sequence[str]] | None = None,
 ) -> RowTable:
     """Read the columns of ``columns`` (and the hardware counters, if ``pmu``) that ``path`` has.
 
+    ``needless``: a column, and texts of it with which rows of healthy files need not be kept.
     Raises InputError when the file cannot be opened, is empty, or lacks a required column.
     """
     with open_input(path) as file:
@@ -211,7 +219,7 @@ def read_table(
         elif len(spelled) > 1 and name not in ("type", "core", "step"):
             log.warn(say("{path}: columns {headers} mean the same; {first} is used first",
                          path=str(path), headers=series(map(repr, spelled)), first=repr(spelled[0])))  # fmt: skip
-    table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES)
+    table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES, needless)
     if table is None:
         table = _read_arrow(path, layout, _TEXTS, _LARGE_BLOCK_BYTES)
     if table is None:
@@ -323,16 +331,23 @@ class _Stream:
         return block
 
 
-def _read_arrow(path: Path, layout: _Layout, types: Mapping[Kind, pa.DataType], block: int) -> pa.Table | None:
+def _read_arrow(
+    path: Path,
+    layout: _Layout,
+    types: Mapping[Kind, pa.DataType],
+    block: int,
+    needless: tuple[str, Sequence[str]] | None = None,
+) -> pa.Table | None:
     """Read in blocks; None where a cell is not of its type, a row does not fit, or rows hide in one another's cells."""
     if layout.form.encoding != "utf-8":
         return None
     wanted = {f"c{i}": types[kind] for i, (kind, _) in layout.wanted().items()}
     names = [f"c{i}" for i in range(layout.form.width)]
+    rows, batches = 0, []
     try:
         with open_input(path) as file:
             stream = _Stream(file)
-            table = pv.read_csv(
+            batches_read = pv.open_csv(
                 stream,
                 parse_options=pv.ParseOptions(newlines_in_values=True, delimiter=layout.form.delimiter),
                 convert_options=pv.ConvertOptions(
@@ -344,8 +359,17 @@ def _read_arrow(path: Path, layout: _Layout, types: Mapping[Kind, pa.DataType], 
                 ),
                 read_options=pv.ReadOptions(column_names=names, skip_rows=1, block_size=block, use_threads=False),
             )
+            places = layout.places[needless[0]] if needless else []
+            for batch in batches_read:
+                rows += batch.num_rows
+                if needless and places:
+                    told = batch.column(f"c{places[0].index}")
+                    codes = [code for code, text in enumerate(told.dictionary.to_pylist()) if text in needless[1]]
+                    batch = batch.filter(pc.invert(pc.is_in(told.indices, pa.array(codes, pa.int32()))))
+                batches.append(batch)
+            table = pa.Table.from_batches(batches, batches_read.schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         if "Could not skip initial" not in str(error):
             return None
         table = pa.table({name: pa.array([], type_) for name, type_ in wanted.items()})  # a header without a line end
-    return table if stream.newlines <= table.num_rows + 1 else None
+    return table if stream.newlines <= rows + 1 else None

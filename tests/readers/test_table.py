@@ -275,10 +275,10 @@ def has_types(path: Path, data: bytes) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         read_arrow = table_module._read_arrow
 
-        def texts_only(path: Path, layout: Any, types: Any, block: int) -> Any:
+        def texts_only(path: Path, layout: Any, types: Any, block: int, *more: Any) -> Any:
             if types is table_module._TEXTS:
-                return read_arrow(path, layout, types, block)
-            refused.append(len(typed) == 1 or read_arrow(path, layout, types, block) is None)
+                return read_arrow(path, layout, types, block, *more)
+            refused.append(len(typed) == 1 or read_arrow(path, layout, types, block, *more) is None)
             return None
 
         patch.setattr(table_module, "_read_arrow", texts_only)
