@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, say, say_n
 from npuperf.model.columns import ColumnNames, Kind
 from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, Samples
 from npuperf.model.groups import distinct
@@ -134,6 +134,13 @@ class MemoryTables(Struct):
     told: dict[int | None, list[Counters]] = field(default_factory=dict)
     process: dict[int | None, list[Samples]] = field(default_factory=dict)
     modules: dict[int | None, list[Samples]] = field(default_factory=dict)
+    doubt: Message | None = None
+
+    def missing(self, rows: int, where: str) -> None:
+        """Doubt that all blocks are there, where rows of them could not be used."""
+        if rows:
+            self.doubt = say_n("{n} row of {table} could not be used", "{n} rows of {table} could not be used", rows,
+                               table=where)  # fmt: skip
 
     def devices(self) -> dict[int | None, DeviceMemory]:
         """Return the memory of each device."""
@@ -151,19 +158,20 @@ class MemoryTables(Struct):
             process=_in_order(Samples, self.process.get(number, [])),
             modules=_in_order(Samples, self.modules.get(number, [])),
             other=_in_order(MemoryBlocks, self.other.get(number, [])),
+            doubt=self.doubt,
         )
 
     # -- What a file or table has.
 
-    def take_blocks(self, rows: _Rows) -> None:
-        """Take blocks with the allocator's counters at their two ends."""
+    def take_blocks(self, rows: _Rows, *, engine_alone: bool = False) -> None:
+        """Take blocks with the allocator's counters at their two ends; of the graph engine's all are its own."""
         # a block without a beginning was there before the window: of its end the counters tell
         before = (rows.numbers["start"] == NO_TIME) & (rows.numbers["freed"] != NO_TIME)
         rows = rows.where(~before)
         rows = rows.usable((rows.numbers["size"] > 0) & _sane(rows.numbers["start"]), _NO_SIZE)
         # blocks of the graph engine have no stream; of releases that have no streams at all their names tell
         name = rows.texts["name"]
-        engine = name.flag([text.startswith(_ENGINE) for text in name.names])
+        engine = name.flag([engine_alone or text.startswith(_ENGINE) for text in name.names], engine_alone)
         if (rows.numbers["stream"] >= 0).any():
             engine |= rows.numbers["stream"] < 0
         self._add_blocks(rows.where(engine), self.other)
@@ -249,11 +257,13 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
     kind = MEMORY_FILES.match(path.name)
     match kind[1] if kind else "":
         case "operator_memory":
+            before = log.rows_lost
             rows = _rows(path, _BLOCKS, ("name", "size", "start"), log)
             started, lasted = rows.numbers["start"], rows.numbers["lasted"]
             ended = (rows.numbers["freed"] == NO_TIME) & (lasted != NO_TIME) & (started != NO_TIME)
             rows.numbers["freed"] = np.where(ended, started + lasted, rows.numbers["freed"])
-            found.take_blocks(rows)
+            found.take_blocks(rows, engine_alone=path.name != "operator_memory.csv")  # msprof writes no other
+            found.missing(log.rows_lost - before, path.name)
         case "memory_record":
             found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log, needless=_MADE_UP))
         case "npu_module_mem":
@@ -290,7 +300,9 @@ def memory_of(db: Database) -> MemoryTables:
         for name in ("start", "freed", "released"):
             columns[name] = np.where(columns[name] < 0, NO_TIME, columns[name])
         names, device = db.text(columns.pop("name")), columns.pop("device")
+        before = db.log.rows_lost
         found.take_blocks(_Rows(columns, {"name": names}, device, db.lose))
+        found.missing(db.log.rows_lost - before, "OP_MEMORY")
     if db.has("MEMORY_RECORD"):
         columns = db.columns("MEMORY_RECORD", _MEMORY_RECORD)
         names, device = db.text(columns.pop("component")), columns.pop("device")
