@@ -312,6 +312,7 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
         residual_bytes=(allocated or 0) - (before - freed + alive_bytes) if told else None,
         peak_at_ns=None if at is None else at - origin,
         peak_step=int(study.numbers[at_peak]) if at_peak >= 0 else None,
+        peak_step_inferred=at_peak >= 0 and study.timed == "device",
         peak_part=[*PARTS, None][part],
         peak_operator=operator,
         reserved_bytes=reserved,

@@ -104,8 +104,8 @@ class Memory(Model, frozen=True, kw_only=True):
     ``split`` cannot_tell (``reason`` says why) these are null. ``cached_bytes``: reserved and not active;
     ``waiting_bytes``: given back, while a stream may still use it; ``outside_bytes``: the process's memory without
     PyTorch's, Σ ``modules`` + ``unnamed_bytes``, which may be negative, as both are sampled. ``headroom_bytes``: of the
-    device's HBM. ``peak_timed``: by whose clock the peak's step is told. ``lost_rows``: how often memory rose without a
-    row that says for what. ``fragments_share``: of what is reserved at its maximum, the part that no block fills.
+    device's HBM. ``peak_step_inferred``: steps are those of the device, while memory is asked for on the host, ahead.
+    ``lost_rows``: how often memory rose without a row that says for what. ``fragments_share``: of what is reserved at its maximum, the part that no block fills.
     """
 
     source: Literal["profiler", "snapshot", "memscope"]
@@ -116,6 +116,7 @@ class Memory(Model, frozen=True, kw_only=True):
     residual_bytes: int | None
     peak_at_ns: int | None
     peak_step: int | None
+    peak_step_inferred: bool = False
     peak_part: str | None
     peak_operator: str | None
     reserved_bytes: int | None

@@ -74,7 +74,8 @@ def _peak(device: Device, memory: Memory) -> Message:
         return say("memory of {device}: {why}", device=who, why=memory.reason)
     when = [say("at {time}", time=ns(memory.peak_at_ns))]
     if memory.peak_step is not None:
-        when.append(say("step {step}", step=memory.peak_step))
+        step = say("step {step}", step=memory.peak_step)
+        when.append(say("{part} (inferred)", part=step) if memory.peak_step_inferred else step)
     if memory.peak_part is not None:
         when.append(WORDS[memory.peak_part])
     if memory.peak_operator is not None:
