@@ -124,7 +124,7 @@ def test_modules_without_a_figure_and_the_graph_engines_blocks(tmp_path: Path) -
 
 def test_a_table_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / OPERATORS).write_text("Name,Count\na,1\n")
-    with pytest.raises(InputError, match="operator_memory.csv: row 1: no column 'size'"):
+    with pytest.raises(InputError, match=r"operator_memory\.csv: row 1: no column 'size'"):
         analyze_path(tmp_path, no_cache=True)
 
 
