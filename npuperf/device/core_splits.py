@@ -66,7 +66,7 @@ def find_core_waits(
 
     ``graph``: kernels without a launch of their own belong to graphs, which are submitted as a whole.
     """
-    before = previous_same(tasks.stream)
+    before = previous = previous_same(tasks.stream)
     free = np.where(before >= 0, tasks.end[before], np.iinfo(np.int64).min)
     # It is ready when it is launched, and everything before it on its stream has ended, waits included.
     ready = np.maximum(np.where(launches.known, launches.end + launches.latency, free), free)
@@ -75,7 +75,7 @@ def find_core_waits(
     for _ in range(3):  # a record or two may stand between the wait and the kernel
         control = (before >= 0) & (tasks.work[before] == Work.CONTROL)
         behind |= control & waiting[before]
-        before = np.where(control, before[before], NONE)
+        before = np.where(control, previous[before], NONE)
     submitted = launches.known | (graph & (ready > np.iinfo(np.int64).min))
     late = submitted & (ready <= tasks.start - thresholds.wait_least_ns)
     kernel = np.flatnonzero(late[sweep.index])

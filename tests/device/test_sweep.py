@@ -201,10 +201,12 @@ def test_without_recorded_event_waits_a_wait_may_be_for_an_event(tmp_path: Path)
     assert use.contention_reason and "no events are recorded" in str(use.contention_reason)
 
 
-def test_a_kernel_behind_an_event_wait_may_have_waited_for_the_event(tmp_path: Path) -> None:
-    """The event comes at 60 µs: at most 40 µs were a wait for cores, perhaps none."""
-    wait = K(30_000, 30_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 5, 0)
-    use = used(tmp_path, marked(blocked([wait])))
+@pytest.mark.parametrize("records", [0, 1, 2])
+def test_a_kernel_behind_an_event_wait_may_have_waited_for_the_event(tmp_path: Path, records: int) -> None:
+    """The event comes at 60 µs: at most 40 µs were a wait for cores, perhaps none, whatever is recorded in between."""
+    wait = [K(30_000, 30_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 5, 0)]
+    wait += [K(60_000, 0, "EVENT_RECORD", "EVENT_RECORD", "EVENT_RECORD", 5, 0)] * records
+    use = used(tmp_path, marked(blocked(wait)))
     assert use.contended_ns == (0, 40_000)
 
 
