@@ -296,6 +296,15 @@ def test_weights_are_those_of_operators_that_convert_to_the_format(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(("rule", "name"), [("casts", "Cast"), ("layout", "TransData"), ("copies", "TensorMove")])
+def test_two_percent_of_compute_time_are_worth_a_word(tmp_path: Path, rule: str, name: str) -> None:
+    """98 kernels of 100 µs, and one of 200: 2 %; a microsecond less is less."""
+    for ns, status in ((200_000, "problem"), (199_000, "ok")):
+        made = busy(98)
+        moved = beside(made, ns, name=f"aclnn_{name}_{name}", type=name)
+        assert answer(analyzed(ascend_pt(tmp_path / status, [*made, moved])), rule).status == status
+
+
 @pytest.mark.parametrize("rule", ["casts", "layout", "copies"])
 def test_nothing_is_moved_whatever_the_threshold(tmp_path: Path, rule: str) -> None:
     result = analyzed(ascend_pt(tmp_path, busy()), thresholds={"layout_share": 0.0})

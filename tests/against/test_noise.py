@@ -141,6 +141,10 @@ STILL = [100.0] * 8
         # without a tolerance nothing but identity is sameness
         ([100.0, 101, 99, 100, 102, 98, 100, 101], {}, "cannot_tell"),
         ([100.0, 101, 99, 100, 102, 98, 100, 101], {"ratio": 0.05}, "same"),
+        # they are slower for sure, but perhaps by less than is worth a word; at the limit it is not worth it either
+        ([108.0, 111, 107, 112, 108, 111, 109, 110], {"ratio": 0.1}, "cannot_tell"),
+        ([92.0, 89, 93, 88, 92, 89, 91, 90], {"ratio": 0.1}, "cannot_tell"),
+        ([112.0, 108, 111, 109, 112, 108, 110, 110], {"floor": 10.0}, "cannot_tell"),
         # most steps are slower, but the interval reaches to zero: however small the tolerance, that is no evidence
         ([130.0, 100, 130, 100, 130, 130, 100, 130], {"ratio": 0.05}, "cannot_tell"),
     ],
@@ -182,6 +186,13 @@ def test_how_many_steps_would_decide() -> None:
     assert 12 < advised < 50
     assert all(text(found.needs).endswith(f"--for-compare --active {found.steps}") for found in undecided)
     assert sum(told(advised).verdict == "worse" for _ in range(40)) > 34
+
+
+def test_a_third_of_a_change_takes_nine_times_the_steps() -> None:
+    """As widths shrink with the root of how many there are; for a sixth of the spread nobody is sent to record."""
+    old = [99.0, 99.3, 99.6, 99.9, 100.1, 100.4, 100.7, 101]
+    first, second, hopeless = (judged(old, [step + more for step in old]).steps for more in (0.9, 0.3, 0.1))
+    assert first and second and 8.8 < second / first < 9.2 and hopeless is None
 
 
 # --- how often that is wrong ---------------------------------------------------------------------------------------

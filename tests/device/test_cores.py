@@ -175,14 +175,16 @@ def test_no_kernels_at_all() -> None:
 
 
 def test_the_idlest_kernels_first() -> None:
-    """Idle core time: 23*10, 40*100 (vector), 0, 12*50."""
+    """Idle core time: 23*10, 40*100 (vector), 0, 12*50; of two waves, 24 and 6 blocks, 18 cores in the second half."""
     found = use(
-        [("AI_CORE", 10, 1, 0), ("AI_VECTOR_CORE", 100, 8, 0), ("AI_CORE", 999, 24, 0), ("MIX_AIC", 50, 12, 48)], SPLIT
-    )
-    assert [(k.type, k.core, k.cores, k.block_dim, k.idle_core_ns) for k in found.most_idle] == [
-        ("T1", "AI_VECTOR_CORE", 48, 8, 4_000),
-        ("T3", "MIX_AIC", 24, 12, 600),
-        ("T0", "AI_CORE", 24, 1, 230),
+        [("AI_CORE", 10, 1, 0), ("AI_VECTOR_CORE", 100, 8, 0), ("AI_CORE", 999, 24, 0), ("MIX_AIC", 50, 12, 48),
+         ("AI_CORE", 100, 30, 0)], SPLIT
+    )  # fmt: skip
+    assert [(k.type, k.core, k.cores, k.block_dim, k.idle_core_ns, k.tail_core_ns) for k in found.most_idle] == [
+        ("T1", "AI_VECTOR_CORE", 48, 8, 4_000, 0),
+        ("T4", "AI_CORE", 24, 30, 0, 900),
+        ("T3", "MIX_AIC", 24, 12, 600, 0),
+        ("T0", "AI_CORE", 24, 1, 230, 0),
     ]
 
 

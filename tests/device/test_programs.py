@@ -187,6 +187,17 @@ def test_rows_that_are_none_are_that_which_nobody_reads(way: str) -> None:
     assert found(odd) == expected(program.with_columns(other=other, save=save))
 
 
+def test_arms_stay_off_however_many_follow_each_other(way: str) -> None:
+    """Instructions on the row that nobody reads, all arms off, before one at 10 + 5 ns that has that row beside it."""
+    for count in range(1, 18):
+        program, off = in_turns(count), np.full(count, NEVER)
+        early, row = np.arange(count) < count - 1, np.full(count, 4)
+        rows = {name: np.where(early, 4, getattr(program, name)) for name in ("pred", "host", "stream")}
+        delays = {"launch_ns": np.where(early, NEVER, 5), "gap_ns": off, "other_ns": off}
+        program = program.with_columns(**rows, **delays, other=row, host_ns=np.where(early, 0, 10))
+        assert found(program) == expected(program) == [(15, 15 + count - 1)]
+
+
 @pytest.mark.parametrize("most", [1, 60, 200])
 def test_many_clocks_mean_longer_blocks(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maxplus, "_library", lambda: None)

@@ -83,6 +83,13 @@ def test_causality_bounds_the_offset() -> None:
     assert (clocks.low[1], clocks.high[1]) == (-10 * US, 10 * US)
 
 
+def test_no_offset_is_beyond_what_causality_allows() -> None:
+    """Rank 1 leaves nine operations 30 µs after rank 0, the tenth 10 µs after rank 0 has come: −10 at least."""
+    matched = seen([ahead(0)] * 2, [*every(9), ({0: 10 * MS, 1: 9 * MS}, 10 * MS + 10 * US)])
+    matched.end[np.flatnonzero(matched.rank == 1)[:9]] += 30 * US
+    assert offsets(align(matched, 2)) == [0, -10]
+
+
 def test_bounds_follow_over_a_third_rank() -> None:
     """0 and 2 never meet: 0-1 is known to ±10 µs, 1-2 to ±20, so 0-2 to ±30."""
 
