@@ -5,7 +5,7 @@ N ?= 1000
 OUT ?= fuzz-found
 MOMENTS ?= 50
 
-.PHONY: check lint test bench costs schema messages house fuzz kill same
+.PHONY: check lint test bench costs schema messages house fuzz kill same mutants
 check: lint test
 lint:
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m mypy
@@ -28,3 +28,5 @@ kill:  # npuperf is killed at MOMENTS random moments of each verb that runs for 
 	$(PYTHON) tests/fuzz/kill_tune.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
 same:  # everything that is said, held against another revision, REV or that of tests/same/same.py; QUICK=1: a part of it
 	$(PYTHON) tests/same/same.py $(if $(REV),--against $(REV)) $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
+mutants:  # a room's code is changed in N places (50), each alone, drawn by SEED: do its tests notice? ROOM=job
+	$(PYTHON) tests/mutants/mutants.py $(ROOM) $(if $(filter command line,$(origin N)),--count $(N)) $(if $(SEED),--seed $(SEED))
