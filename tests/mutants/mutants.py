@@ -44,6 +44,7 @@ ALONE = ("-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.Pytes
 WARM = ("numpy", "pandas", "pyarrow.compute", "pyarrow.csv", "msgspec", "typer.main", "rich.console")
 #: Tests of a room that lie elsewhere.
 ELSEWHERE = {
+    "advise": ["tests/job/test_cluster_findings.py"],
     "base": ["tests/test_files.py", "tests/test_notes.py", "tests/test_parallel.py", "tests/test_streams.py"],
     "model": ["tests/against/test_noise.py", "tests/device"],
     "cli": ["tests/test_api.py"],
@@ -304,7 +305,8 @@ def main() -> None:
                 passed = mutant.name() not in explained and survives(tree, mutant, tests, asked.seconds)
                 fates["survived" if passed else "explained" if mutant.name() in explained else "killed"] += 1
                 if passed:
-                    print(f"survived {len(mutant.tests)} tests: npuperf/{mutant.path}:{mutant.line}", *mutant.diff())
+                    where = f"npuperf/{mutant.path}:{mutant.line}"
+                    print(f"{where} survived {len(mutant.tests)} tests", *mutant.diff(), sep="\n  ", flush=True)
             if sum(fates.values()) == asked.count:
                 break
     print(f"{asked.room}, SEED={asked.seed}: {sum(fates.values())} mutants, {fates}")
