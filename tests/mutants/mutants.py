@@ -1,22 +1,24 @@
 """Change single places of a room's code, each alone, and see whether the tests notice: make mutants ROOM=job.
 
-Places are drawn among those that the room's tests run, and mutants are written into a copy of the checkout. Of every
-test it is known which lines it reaches: a mutant meets those that reach it alone, the quickest first. One that passes
-is printed, unless explained.txt says why it is none, or why nobody need notice. See CONTRIBUTING.md.
+Places are drawn among those that the room's tests run. Tests are collected once; a mutant is a copy of that process in
+which one function has other code, or one name another value, and no file changes. Of every test it is known which lines
+it reaches: a mutant meets those that reach it alone, the quickest first. One that passes is printed, unless
+explained.txt says why. What runs in an interpreter of its own is never changed. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import difflib
+import gc
 import hashlib
 import importlib
 import os
 import pickle
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,20 +30,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import changes
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "npuperf"
 KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "npuperf-mutants")
 EXPLAINED = Path(__file__).with_name("explained.txt")
-SKIPPED = (".git", ".venv*", ".*_cache", "*.egg-info", "fuzz-found", "result", "dist", "build")
-#: How pytest runs in one process, whatever was loaded before it.
-ALONE = ("-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-#: What all tests load, of others: they run in copies of the process that has it.
-WARM = ("numpy", "pandas", "pyarrow.compute", "pyarrow.csv", "msgspec", "typer.main", "rich.console")
 #: Tests of a room that lie elsewhere.
 ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py"],
@@ -52,7 +50,6 @@ ELSEWHERE = {
 #: ROOM=maxplus: changes of the compiled program of the replay.
 MAXPLUS = """a > b ? a : b -> a < b ? a : b
 == NEVER ? LONG_AGO -> == NEVER ? NEVER
-< (uint64_t)clocks -> <= (uint64_t)clocks
 : clocks - 1) -> : 0)
 later(done, LONG_AGO) -> later(done, done)
 if (at < 0) -> if (at <= 0)
@@ -84,8 +81,8 @@ class Reached:
 class Recorder:
     """A plugin of pytest that notes which lines of a room each test runs, and each shared fixture."""
 
-    def __init__(self, package: Path, room: str) -> None:
-        self.package, self.room = f"{package}{os.sep}", f"{package / room}{os.sep}"
+    def __init__(self, room: str) -> None:
+        self.room = f"{PACKAGE / room}{os.sep}"
         self.tests: dict[str, Reached] = {}
         self.fixtures: dict[str, Lines] = defaultdict(lambda: defaultdict(set))
         self.now: Lines = defaultdict(set)
@@ -94,7 +91,7 @@ class Recorder:
         if not frame.f_code.co_filename.startswith(self.room):
             return None
         if event == "line":
-            self.now[frame.f_code.co_filename[len(self.package) :]].add(frame.f_lineno)
+            self.now[frame.f_code.co_filename[len(str(PACKAGE)) + 1 :]].add(frame.f_lineno)
         return self._trace
 
     @contextlib.contextmanager
@@ -137,144 +134,178 @@ class Recorder:
         return {n: Reached(t.seconds, dict(t.lines), t.fixtures, True) for n, t in self.tests.items() if t.passed}
 
 
-class Chosen:
-    """A plugin of pytest that keeps some tests, in an order."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.order = {name: at for at, name in enumerate(names)}
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid])
-
-
-def in_a_copy(tree: Path, seconds: float, run: Callable[[], int]) -> int:
-    """Run something in a copy of this process, in a tree; return its status, or -9 if it took longer."""
-    pid = os.fork()
-    if not pid:
-        os.setpgid(0, 0)
-        os.chdir(tree)
-        os.environ["PYTHONPATH"] = str(tree)
-        said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for mine, other in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
-            os.dup2(other, mine)
-        status = 70
-        try:
-            status = run()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    last, done, status = time.monotonic() + seconds, 0, signal.SIGKILL
-    while not done and time.monotonic() < last:
-        time.sleep(0.02)
-        done, status = os.waitpid(pid, os.WNOHANG)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # it, or what it started and left
-    return os.waitstatus_to_exitcode(status if done else os.waitpid(pid, 0)[1])
-
-
-def recorded(tree: Path, room: str, file: Path) -> dict[str, Reached]:
-    """Return what the tests of a file reach of a room, which is kept until either changes."""
-    sources = [file, *sorted((tree / "npuperf" / room).rglob("*.py"))]
-    digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
-    kept = KEPT / f"{room}-{file.stem}-{digest}"
-
-    def run() -> int:
-        recorder = Recorder(tree / "npuperf", room)
-        status = pytest.main([*ALONE, str(file.relative_to(tree))], plugins=[recorder])
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(pickle.dumps(recorder.known()))
-        return int(status)
-
-    if not kept.exists() and in_a_copy(tree, 3600, run) not in (0, 1, 5):
-        sys.exit(f"{file}: {(tree / 'said.txt').read_text()[-2000:]}")
-    return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class Mutant:
     """A file with a change, and the tests that reach it."""
 
     path: str
-    line: int
+    change: changes.Change
     old: bytes
-    new: bytes
     tests: tuple[str, ...]
 
     def diff(self) -> list[str]:
         """Return the lines that differ."""
-        old, new = self.old.decode().splitlines(), self.new.decode().splitlines()
+        old, new = (text.decode().splitlines() for text in (self.old, self.change.apply(self.old)))
         return [d for d in difflib.unified_diff(old, new, n=0, lineterm="") if not re.match(r"---|\+\+\+|@@", d)]
 
     def name(self) -> str:
         """Return its name in explained.txt, wherever lines move."""
         return f"{self.path}: " + " ".join(f"{d[0]} {d[1:].strip()}" for d in self.diff())
 
+    def put(self, functions: dict[tuple[str, int, str], list[FunctionType]], scratch: Path) -> None:
+        """Change this process: the functions with the code in question, or a name that is given a value on import."""
+        file, new = PACKAGE / self.path, self.change.apply(self.old)
+        if file.suffix == ".c":
+            source, library = scratch / file.name, scratch / f"lib{file.stem}.so"
+            source.write_bytes(new)
+            known = f'-DSOURCE_HASH="{hashlib.sha256(self.old).hexdigest()}"'
+            flags = importlib.import_module("hatch_build").FLAGS
+            subprocess.run(["cc", *flags, known, source, "-o", library], check=True)
+            importlib.import_module("npuperf.device.maxplus").LIBRARY = library  # type: ignore[attr-defined]
+        elif self.change.inside:
+            todo = [compile(new, str(file), "exec", dont_inherit=True)]
+            while todo:
+                code = todo.pop()
+                todo += [c for c in code.co_consts if isinstance(c, CodeType)]
+                for function in functions.get((str(file), code.co_firstlineno, code.co_name), []):
+                    function.__code__ = code
+        else:
+            name = ".".join(["npuperf", *Path(self.path).with_suffix("").parts])
+            module, tree = sys.modules[name], ast.parse(new)
+            before = {n: vars(module).get(n) for n in self.change.names}
+            (statement,) = (s for s in tree.body if s.lineno == self.change.statement)
+            exec(compile(ast.Module([statement], []), str(file), "exec"), vars(module))
+            for other in [m for n, m in sys.modules.items() if n.startswith("npuperf.")]:
+                for n, value in before.items():
+                    if vars(other).get(n) is value:
+                        setattr(other, n, vars(module)[n])
+
 
 def reaching(change: changes.Change, path: str, source: bytes, tests: dict[str, Reached]) -> list[str]:
     """Return the tests that reach a place, the quickest first; of one that importing runs, those that use its names."""
     wanted = [{change.line}, {change.statement}]
     if not change.inside:
-        uses = re.compile(rb"\b(%s)\b" % "|".join(change.names or ("$^",)).encode())
+        uses = re.compile(rb"\b(%s)\b" % "|".join(change.names).encode())
         wanted = [{at for at, line in enumerate(source.splitlines(), 1) if uses.search(line)}, set(range(10**5))]
     found = (sorted(n for n, t in tests.items() if lines & t.lines.get(path, set())) for lines in wanted)
     return sorted(next(filter(None, found), []), key=lambda name: tests[name].seconds)
 
 
-def mutants(tree: Path, room: str, tests: dict[str, Reached], chance: random.Random) -> Iterator[Mutant]:
+def mutants(room: str, tests: dict[str, Reached], chance: random.Random) -> Iterator[Mutant]:
     """Draw mutants: lines first, all alike, then one of the changes of a line."""
     if room == "maxplus":
-        path, source = "device/maxplus.c", (tree / "npuperf/device/maxplus.c").read_bytes()
-        reach = (n for n, t in tests.items() if "test_programs" in n or "device/maxplus.py" in t.lines)
-        names = sorted(reach, key=lambda n: tests[n].seconds)
-        for old, new in (pair.encode().split(b" -> ") for pair in MAXPLUS.splitlines()):
-            line = source[: source.index(old)].count(b"\n") + 1
-            yield Mutant(path, line, source, source.replace(old, new, 1), tuple(names))
+        path, source = "device/maxplus.c", (PACKAGE / "device/maxplus.c").read_bytes()
+        for old, new in (pair.split(" -> ") for pair in MAXPLUS.splitlines()):
+            at = source.index(old.encode())
+            line = source[:at].count(b"\n") + 1
+            names = sorted((n for n in tests if "test_programs" in n), key=lambda n: tests[n].seconds)
+            yield Mutant(path, changes.Change(line, line, True, (), at, at + len(old), new), source, tuple(names))
         return
     places = defaultdict(list)
-    for file in sorted((tree / "npuperf" / room).rglob("*.py")):
-        path, source = file.relative_to(tree / "npuperf").as_posix(), file.read_bytes()
+    for file in sorted((PACKAGE / room).rglob("*.py")):
+        source = file.read_bytes()
+        top = {s.lineno for s in ast.parse(source).body}
         for change in changes.changes(source):
-            places[path, change.line].append((change, source))
+            if change.inside or (change.names and change.statement in top):
+                places[file.relative_to(PACKAGE).as_posix(), change.line].append((change, source))
     for path, line in chance.sample(sorted(places), len(places)):
         change, source = chance.choice(places[path, line])
         if names := reaching(change, path, source, tests):
-            yield Mutant(path, line, source, change.apply(source), tuple(names))
+            yield Mutant(path, change, source, tuple(names))
 
 
-def put(file: Path, text: bytes) -> None:
-    """Write a file, and the library made of it; bytecode is known by its source's time, so that is new."""
-    file.write_bytes(text)
-    os.utime(file, (put.moment, put.moment))  # type: ignore[attr-defined]
-    put.moment += 2  # type: ignore[attr-defined]
-    if file.suffix == ".c":
-        known = f'-DSOURCE_HASH="{hashlib.sha256(text).hexdigest()}"'
-        flags, library = importlib.import_module("hatch_build").FLAGS, file.with_name(f"lib{file.stem}.so")
-        subprocess.run(["cc", *flags, known, file, "-o", library], check=True, stderr=subprocess.DEVNULL)
+class Trial:
+    """A plugin of pytest that, instead of running the tests that were collected, tries mutants on them."""
 
+    def __init__(self, asked: argparse.Namespace, scratch: Path) -> None:
+        self.asked, self.scratch = asked, scratch
+        self.room = "device" if asked.room == "maxplus" else asked.room
+        self.fates = {"killed": 0, "explained": 0, "survived": 0}
 
-put.moment = 1_000_000_000  # type: ignore[attr-defined]
+    def _copy(self, session: Any, seconds: float, names: list[str], prepare: Callable[[Path], object]) -> int:
+        """Run tests in a copy of this process until one fails; return its status, or -9 if it took longer."""
+        mine = Path(tempfile.mkdtemp(dir=self.scratch))
+        pid = os.fork()
+        if not pid:
+            os.setpgid(0, 0)
+            nothing, status = os.open(os.devnull, os.O_RDWR), 70
+            for number in (0, 1, 2):
+                os.dup2(nothing, number)
+            try:
+                finish = prepare(mine)
+                session.config._tmp_path_factory._basetemp = mine
+                items = [self.items[name] for name in names]
+                for item, following in zip(items, [*items[1:], None], strict=True):
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if session.testsfailed and not callable(finish):
+                        break
+                if callable(finish):
+                    finish()
+                status = int(session.testsfailed > 0)
+            except BaseException:
+                (self.scratch / "said.txt").write_text(traceback.format_exc())
+            finally:
+                os._exit(status)
+        last, done, status = time.monotonic() + seconds, 0, 0
+        while not done and time.monotonic() < last:
+            time.sleep(0.02)
+            done, status = os.waitpid(pid, os.WNOHANG)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # it, or what it started and left
+        subprocess.run(["rm", "-rf", mine], check=False)
+        return os.waitstatus_to_exitcode(status if done else os.waitpid(pid, 0)[1])
 
+    def _recorded(self, session: Any, file: Path, names: list[str]) -> dict[str, Reached]:
+        """Return what the tests of a file reach of a room, which is kept until either changes."""
+        sources = [file, *sorted((PACKAGE / self.room).rglob("*.py"))]
+        digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
+        kept = KEPT / f"{self.room}-{file.stem}-{digest}"
 
-def survives(tree: Path, mutant: Mutant, tests: dict[str, Reached], budget: float) -> bool:
-    """Run the tests that reach a mutant, a few first, for about so many CPU seconds; tell whether all pass."""
-    file, names, portion = tree / "npuperf" / mutant.path, list(mutant.tests), 2.0
-    try:
-        put(file, mutant.new)
-        while names and budget > 0:
-            some, expected = [], 0.0
-            while names and (not some or expected < min(portion, budget)):
-                some.append(names.pop(0))
-                expected += tests[some[-1]].seconds
-            words = [*ALONE, "-x", *dict.fromkeys(name.split("::")[0] for name in some)]
-            if in_a_copy(tree, 60 + 20 * expected, lambda w=words, s=some: int(pytest.main(w, plugins=[Chosen(s)]))):  # type: ignore[misc]
-                return False
-            budget, portion = budget - expected, portion * 8
+        def prepare(_: Path) -> Callable[[], object]:
+            recorder = Recorder(self.room)
+            session.config.pluginmanager.register(recorder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            return lambda: kept.write_bytes(pickle.dumps(recorder.known()))
+
+        if not kept.exists():
+            self._copy(session, 3600, names, prepare)
+        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        gc.unfreeze()
+        self.items = {item.nodeid: item for item in session.items}
+        functions = defaultdict(list)
+        for o in gc.get_objects():
+            if isinstance(o, FunctionType) and o.__code__.co_filename.startswith(str(PACKAGE)):
+                functions[o.__code__.co_filename, o.__code__.co_firstlineno, o.__code__.co_name].append(o)
+        gc.freeze()
+        tests: dict[str, Reached] = {}
+        for file in sorted({item.path for item in session.items}):
+            tests |= self._recorded(session, file, [i.nodeid for i in session.items if i.path == file])
+        tests = {name: test for name, test in tests.items() if name in self.items}
+        explained = dict(re.findall(r"^(\S+: .*)\n  +(.*)$", EXPLAINED.read_text("utf-8"), re.MULTILINE))
+        for mutant in mutants(self.asked.room, tests, random.Random(self.asked.seed)):
+            if self.asked.only not in mutant.name():
+                continue
+            names, expected = [], 0.0
+            for name in mutant.tests:
+                if expected < self.asked.seconds:
+                    names.append(name)
+                    expected += tests[name].seconds
+            known = mutant.name() in explained
+            killed = known or self._copy(session, 60 + 20 * expected, names, lambda to, m=mutant: m.put(functions, to))  # type: ignore[misc]
+            self.fates["explained" if known else "killed" if killed else "survived"] += 1
+            if not killed:
+                where = f"npuperf/{mutant.path}:{mutant.change.line}"
+                print(
+                    f"{where} survived {len(names)} of {len(mutant.tests)} tests",
+                    *mutant.diff(),
+                    sep="\n  ",
+                    flush=True,
+                )
+            if sum(self.fates.values()) == self.asked.count:
+                break
         return True
-    finally:
-        put(file, mutant.old)
 
 
 def main() -> None:
@@ -287,30 +318,15 @@ def main() -> None:
     parser.add_argument("--tests", help="other tests than the room's, separated by blanks")
     parser.add_argument("--only", default="", help="only mutants whose name, as in explained.txt, has this in it")
     asked = parser.parse_args()
-    for name in WARM:
-        importlib.import_module(name)
-    room = "device" if asked.room == "maxplus" else asked.room
-    explained = dict(re.findall(r"^(\S+: .*)\n  +(.*)$", EXPLAINED.read_text("utf-8"), re.MULTILINE))
-    tests: dict[str, Reached] = {}
-    fates = {"killed": 0, "explained": 0, "survived": 0}
+    os.chdir(ROOT)
     with tempfile.TemporaryDirectory(prefix="npuperf-mutants-") as scratch:
-        tree = Path(scratch, "npuperf")
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*SKIPPED), symlinks=True)
-        sys.path.insert(0, str(tree))
-        for where in asked.tests.split() if asked.tests else [f"tests/{room}", *ELSEWHERE.get(room, [])]:
-            for file in sorted((tree / where).rglob("test_*.py")) or [tree / where]:
-                tests |= recorded(tree, room, file)
-        for mutant in mutants(tree, asked.room, tests, random.Random(asked.seed)):
-            if asked.only in mutant.name():
-                passed = mutant.name() not in explained and survives(tree, mutant, tests, asked.seconds)
-                fates["survived" if passed else "explained" if mutant.name() in explained else "killed"] += 1
-                if passed:
-                    where = f"npuperf/{mutant.path}:{mutant.line}"
-                    print(f"{where} survived {len(mutant.tests)} tests", *mutant.diff(), sep="\n  ", flush=True)
-            if sum(fates.values()) == asked.count:
-                break
-    print(f"{asked.room}, SEED={asked.seed}: {sum(fates.values())} mutants, {fates}")
-    sys.exit(fates["survived"] > 0.1 * sum(fates.values()))
+        trial = Trial(asked, Path(scratch))
+        where = asked.tests.split() if asked.tests else [f"tests/{trial.room}", *ELSEWHERE.get(trial.room, [])]
+        words = ("-qq", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
+        pytest.main([*words, *where], plugins=[trial])
+    tried = sum(trial.fates.values())
+    print(f"{asked.room}, SEED={asked.seed}: {tried} mutants, {trial.fates}")
+    sys.exit(trial.fates["survived"] > 0.1 * tried)
 
 
 if __name__ == "__main__":
