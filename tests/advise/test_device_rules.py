@@ -10,6 +10,8 @@ from build import K, ascend_pt, kernel_details
 from msgspec.structs import replace
 from small_programs import analyzed, answer, assert_complete, beside, busy, problem
 
+from npuperf.device import core_splits
+
 # --- ai_cpu --------------------------------------------------------------------------------------------------------
 
 
@@ -159,3 +161,22 @@ def test_blocking_launches_need_the_environment(tmp_path: Path, text: str | None
     if text is not None:
         (folder / "profiler_metadata.json").write_text(text)
     assert answer(folder, "launch_blocking").status == "cannot_tell"
+
+
+# --- core_limit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_search_for_limits_in_a_part_of_the_profile_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stream 5 is ready at 22 µs and has no cores until 100: for certain: events are recorded, none was awaited."""
+    monkeypatch.setattr(core_splits, "_EXCERPT", 1)
+    kernels = [
+        K(2_000, 98_000, core="AI_CORE", block=24, stream=2, launch=0),
+        K(100_000, 50_000, core="AI_CORE", block=24, stream=5, launch=20_000),
+        K(202_000, 10_000, core="AI_CORE", block=24, stream=2, launch=200_000),
+        K(900_000, 1_000, "EVENT_WAIT", "EVENT_WAIT", "EVENT_WAIT", 99, 0),
+    ]
+    found = answer(ascend_pt(tmp_path, kernels, cores="24,48"), "core_limit")
+    assert found.status == "cannot_tell"
+    assert "up to 78.00 us per step" in str(found.needs) and "--step N" in str(found.needs)
