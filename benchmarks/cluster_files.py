@@ -436,6 +436,7 @@ def _links(job: Job, op: Operation, rank: int) -> Iterator[tuple[str, Row]]:
 
 def _places(found: dict[str, list]) -> Iterator[tuple[str, dict]]:
     """Yield the best, middle and worst operations of every link, and all together."""
+    best_first = {link: sorted(ops, key=lambda o: -o[1] / max(o[2], 1e-9)) for link, ops in found.items()}
     for place, at in (
         ("top1", 0),
         ("middle", None),
@@ -446,11 +447,10 @@ def _places(found: dict[str, list]) -> Iterator[tuple[str, dict]]:
     ):
         rows = {}
         for link, ops in found.items():
-            ordered = sorted(ops, key=lambda o: -o[1] / max(o[2], 1e-9))
             if place == "total":
                 rows[link] = _matrix_row(ops[0][0], sum(o[1] for o in ops), sum(o[2] for o in ops))
             elif at is None or -len(ops) <= at < len(ops):
-                transport, size, ms, name = ordered[len(ops) // 2 if at is None else at]
+                transport, size, ms, name = best_first[link][len(ops) // 2 if at is None else at]
                 rows[link] = {**_matrix_row(transport, size, ms), "Op Name": name}
         if rows:
             yield place, rows

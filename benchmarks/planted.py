@@ -193,8 +193,9 @@ class _Machine:
         return self.record
 
     def _vary(self, tid: int, us: float, spread: float = 0.1) -> float:
-        draw = self.random.setdefault(tid, random.Random(f"{self.scenario.name}/{tid}")).random()
-        return us * (1 - spread + 2 * spread * draw)
+        if tid not in self.random:
+            self.random[tid] = random.Random(f"{self.scenario.name}/{tid}")
+        return us * (1 - spread + 2 * spread * self.random[tid].random())
 
     def _host(self, tid: int, us: float, cause: str = "") -> int:
         factor = self.world.host * dict(self.world.causes).get(cause, 1.0)
