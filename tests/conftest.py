@@ -67,6 +67,7 @@ STUB = ROOT / "tests" / "cann_stub"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the recorded screens")
+    parser.addoption("--every", action="store_true", help="run simulated jobs that others stand for, too")
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""Two hundred simulated jobs, analyzed from their files: what the analysis says against what the simulator did.
+"""Simulated jobs of two hundred, analyzed from their files: what the analysis says against what the simulator did.
 
 The simulator (benchmarks/cluster_world.py) knows who waited for whom, what is wrong, and what mending it brings: it
 runs the same job again, with the same luck, without the fault. Nothing here comes from the code under test.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from cluster_files import write
+from cluster_job import FaultKind
 from cluster_scenarios import BLAMING, Balance, Scenario, must_be_named, names, scenarios
 
 from npuperf.against.run import run
@@ -22,7 +24,22 @@ from npuperf.model.result import Partition, Result
 ALL = scenarios()
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda s: s.name)
+def kind(scenario: Scenario) -> object:
+    job = scenario.job
+    return job.pp > 1, tuple(f.kind for f in job.faults), bool(job.missing), bool(job.bare)
+
+
+#: An analysis costs by the rank, and nearly half of all ranks are in layouts of 16. Eight ranks in the same layouts are
+#: all there; of 16 there is one of each kind. All of them: ``--every``.
+SUITE = [s for s in ALL if s.job.world <= 8] + [*{kind(s): s for s in ALL if s.job.world > 8}.values()]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "scenario" in metafunc.fixturenames:
+        chosen = ALL if metafunc.config.getoption("--every") else SUITE
+        metafunc.parametrize("scenario", chosen, ids=[s.name for s in chosen])
+
+
 def test_the_job_is_understood(scenario: Scenario) -> None:
     with tempfile.TemporaryDirectory() as folder:  # 200 jobs are too many to keep
         write(scenario.truth, Path(folder))
@@ -215,3 +232,6 @@ def findings(scenario: Scenario, result: Result) -> Iterator[str]:
 def test_there_are_many_of_both_kinds() -> None:
     assert len(ALL) == 200 and len({s.name for s in ALL}) == 200
     assert sum(s.negative for s in ALL) >= 30
+    assert len(SUITE) > 150 and {f.kind for s in SUITE if s.job.world == 16 for f in s.job.faults} == set(
+        get_args(FaultKind)
+    )

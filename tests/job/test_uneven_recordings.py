@@ -55,8 +55,9 @@ def waited(truth: Truth, rank: int, steps: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("recorded", RECORDED)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("faults", [(), SLOW], ids=["even", "rank 1 slow"])
+@pytest.mark.parametrize(
+    ("layout", "faults"), [("dp4", SLOW), ("tp2 dp2", ()), ("pp2 dp2", SLOW)], ids=["dp4", "tp2 dp2, even", "pp2 dp2"]
+)
 def test_only_what_all_ranks_recorded_is_compared(
     layout: str, recorded: str, faults: tuple[Fault, ...], tmp_path: Path
 ) -> None:
@@ -164,7 +165,7 @@ def test_what_operations_contradict_is_not_proved() -> None:
     assert found.residual.tolist() == [500, 5e6]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_clock_that_only_drifts_is_said_to_be_set(seed: int, tmp_path: Path) -> None:
     job = Job(pp=2, dp=4, hosts=8, micro_batches=4, layers=1, steps=3, trace=True, kernel_us=2000.0, host_us=2.0,
               drift_ppm=100.0, seed=seed)  # fmt: skip
