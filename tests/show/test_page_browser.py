@@ -1,4 +1,4 @@
-"""The page in a browser: light and dark, tables, copying, ways to the timeline, without scripts, for everybody."""
+"""The page in a browser: light and dark, tables, copying, without scripts, on paper; more in test_accepted_pages.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 from browsing import browser, open_page
-from msgspec.structs import replace
 from test_whole_page import analyzed, picture
 
 from npuperf.show.formats import View, render
-
-WIDTHS = (400, 1280, 2560)
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +29,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         made[name] = folder / f"{name}.html"
         made[name].write_text(render(result, "html", View(full=True, pictures=(drawn,))), "utf-8")
     return made
-
-
-@pytest.mark.parametrize("name", ["transformer_ascend_pt", "pipeline_job"])
-def test_no_page_scrolls_sideways_or_complains(opened: Any, pages: dict[str, Path], name: str) -> None:
-    for width in WIDTHS:
-        page, complaints = open_page(opened, pages[name], viewport={"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.evaluate("document.querySelectorAll('.more').forEach((more) => more.click())")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert complaints == []
-        page.context.close()
-
-
-@pytest.mark.parametrize(("name", "scheme"), [("transformer_ascend_pt", "dark"), ("pipeline_job", "light")])
-def test_axe_finds_nothing_serious(opened: Any, pages: dict[str, Path], name: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
-    page, _ = open_page(opened, pages[name], color_scheme=scheme, bypass_csp=True)
-    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-    violations = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    grave = [v for v in violations if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"][:150], len(v["nodes"])) for v in grave] == []
 
 
 def test_the_button_turns_light_into_dark_and_back(opened: Any, pages: dict[str, Path]) -> None:
@@ -120,20 +96,6 @@ def test_copying_has_another_way(opened: Any, pages: dict[str, Path]) -> None:
     assert page.evaluate("getSelection().toString()") == command
 
 
-def test_rows_and_findings_go_to_their_places(opened: Any, pages: dict[str, Path]) -> None:
-    page, _ = open_page(opened, pages["transformer_ascend_pt"])
-    page.evaluate("document.addEventListener('npuperf:go', (event) => (window.went = event.detail))")
-    finding = page.locator("#findings .go").first
-    assert finding.inner_text() == "show in timeline"
-    finding.click()
-    assert page.evaluate("window.went") == {"picture": 0, "start": 7, "end": 19}
-    phase = analyzed("transformer_ascend_pt").devices[0].phases[1]
-    row = page.locator("#time .grid", has_text="phases").first.locator("tbody tr").nth(1).locator(".go")
-    assert "show in timeline" in (row.get_attribute("aria-label") or "")
-    row.press("Enter")
-    assert page.evaluate("window.went") == {"picture": 0, "start": phase.start_ns, "end": phase.end_ns}
-
-
 def test_without_scripts_everything_is_there_and_open(opened: Any, pages: dict[str, Path]) -> None:
     page, _ = open_page(opened, pages["transformer_ascend_pt"], java_script_enabled=False)
     rows = page.locator("#operators .grid").first.locator("tbody tr:visible")
@@ -150,17 +112,3 @@ def test_paper_has_every_row_and_no_button(opened: Any, pages: dict[str, Path]) 
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(":is(#theme, .copy, .go, .more, .tools, nav):visible").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 1050
-
-
-def test_names_run_no_script(opened: Any, tmp_path: Path) -> None:
-    """A name that tries to is shown as it is; the page's own scripts go on."""
-    attack = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-    result = analyzed("transformer_ascend_pt")
-    operators = [replace(o, type=attack, where=f"{attack}'\"") for o in result.operators]
-    drawn = picture(result.devices[0], {("operator", attack): (1, 2)})
-    file = tmp_path / "page.html"
-    file.write_text(render(replace(result, operators=operators), "html", View(pictures=(drawn,))), "utf-8")
-    page, complaints = open_page(opened, file)
-    assert page.title() == "npuperf: transformer_ascend_pt" and complaints == []
-    assert attack in (page.locator("#operators .grid tbody").first.text_content() or "")
-    assert page.locator("img").count() == 0
