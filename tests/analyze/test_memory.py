@@ -110,11 +110,11 @@ def test_what_nobody_else_asks_for_is_handed_over(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks of 12,000 kernels each, 20 MB, and another recording of the first."""
+    """Two ranks of 6,000 kernels each, 10 MB, and another recording of the first."""
     root = tmp_path_factory.mktemp("short")
     for rank, place in enumerate((root / "job" / "n0_ascend_pt", root / "job" / "n1_ascend_pt")):
         command = [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), str(place)]
-        subprocess.run([*command, "--preset", "bench", "--kernels", "12000", "--seed", str(rank)], check=True)
+        subprocess.run([*command, "--preset", "bench", "--kernels", "6000", "--seed", str(rank)], check=True)
         (place / "profiler_info_0.json").rename(place / f"profiler_info_{rank}.json")
     shutil.copytree(root / "job" / "n0_ascend_pt", root / "before_ascend_pt")
     return root
@@ -139,7 +139,7 @@ def test_where_memory_is_short_the_answer_is_the_same_or_there_is_none(job: Path
     whole = under(resource.RLIM_INFINITY, job)
     assert whole.returncode == 0 and whole.stdout
     status = {}
-    for most in (90, 400, 900, 1300, 4000):
+    for most in (90, 700, 4000):
         done = under(most << 20, job)
         status[most] = done.returncode
         if done.returncode:

@@ -19,7 +19,7 @@ from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import Reading, open_recording
 from npuperf.readers.trace import read_trace
 
-pytestmark = pytest.mark.usefixtures("each_way")
+read_each_way = pytest.mark.usefixtures("each_way")
 
 
 def read(path: Path) -> Reading:
@@ -34,7 +34,7 @@ def kernels(reading: Reading) -> int:
 
 
 def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
-    made = [K(i * 10_000, 2_500 + i, f"k{i}") for i in range(4)]
+    made = [K(i * 10_000, 2_500 + i, f"k{i}") for i in range(3)]
     whole = kernel_details(tmp_path / "all" / "kernel_details.csv", made).read_bytes()
     path = tmp_path / "kernel_details.csv"
     lines = whole.split(b"\r\n")
@@ -49,6 +49,7 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
         assert complete <= count + (complete < 0) <= complete + 1 + (complete < 0), (cut, lines)
 
 
+@read_each_way
 def test_one_garbled_event_costs_one_event(tmp_path: Path) -> None:
     made = [K(i * 10_000, 2_500, f"k{i}") for i in range(30)]
     text = json.dumps(events(made)).replace('"name": "k17"', '"name": "k17')
@@ -59,6 +60,7 @@ def test_one_garbled_event_costs_one_event(tmp_path: Path) -> None:
     assert [x.rows for x in reading.log.lost] == [1]
 
 
+@read_each_way
 def test_zeros_behind_the_first_events_cost_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a disk leaves them. Each byte is looked at a few times, however many there are, and not with each block."""
     looked = []
@@ -97,7 +99,9 @@ def mutate(source: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["kernel_details.csv", "trace_view.json", "trace.json.gz", "step_trace_time.csv"])
-def test_damage_never_escapes_as_anything_but_an_input_error(tmp_path: Path, kind: str) -> None:
+def test_damage_never_escapes_as_anything_but_an_input_error(tmp_path: Path, each_way: str, kind: str) -> None:
+    if each_way == "compiled" and kind.endswith(".csv"):
+        pytest.skip("tables are read one way")
     made = [K(i * 10_000, 2_500, f"k{i}", step=11, launch=i * 10_000 - 5_000) for i in range(12)]
     step = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free\n11,1.5,2.5,0,2.5,3\n"
     plain = {

@@ -129,11 +129,10 @@ def test_hostile_names_are_no_links_and_end_none(kind: str, tmp_path: Path) -> N
     (tmp_path / "model.py").write_text("\n" * 99, "utf-8")
     found = 0
     attacks = (*HEADS, "model.py:7\x1b]8;;http://evil/\x1b\\here\x1b]8;;\x1b\\", "\x9d8;;http://evil/\x9cmodel.py:7 ")
-    for head in attacks:
-        document = Poisoner(head).of(kinds()[kind])
-        for full in (False, True):
-            _, links = read_links(render(document, "text", View(full=full, links=(tmp_path,), colour=True)).encode())
-            found += len(links)
-            assert all(unquote(address).startswith("file://") for address, _ in links)
-            assert {unquote(urlsplit(address).path) for address, _ in links} <= {str(tmp_path / "model.py")}
+    for n, head in enumerate(attacks):
+        view = View(full=n % 2 == 0, links=(tmp_path,), colour=True)
+        _, links = read_links(render(Poisoner(head).of(kinds()[kind]), "text", view).encode())
+        found += len(links)
+        assert all(unquote(address).startswith("file://") for address, _ in links)
+        assert {unquote(urlsplit(address).path) for address, _ in links} <= {str(tmp_path / "model.py")}
     assert found or kind == "recorded"  # whose names are paths, none of them code
