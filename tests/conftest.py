@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from preloaded import Loaded
     from workplace import Place
 
-# The same examples every time, so that what passed here passes there; to look for others:
-# pytest --hypothesis-profile=hunt
-hypothesis.settings.register_profile("hunt")
-hypothesis.settings.register_profile("same", derandomize=True)
+# The same examples every time, so that what passed here passes there, and few; to look for others:
+# pytest --hypothesis-profile=hunt. How long one takes tells how busy the machine is.
+hypothesis.settings.register_profile("hunt", deadline=None)
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("same")
 
 # Tests leave nothing behind in the user's folders, and nothing there decides what they see.

@@ -207,7 +207,7 @@ def conditions(document: type) -> st.SearchStrategy[str]:
     return gate()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120)
 @given(conditions(Result) | conditions(Tuning).map(lambda text: f"tune {text}"))
 def test_print_and_read_again(text: str) -> None:
     document = Tuning if text.startswith("tune ") else Result
@@ -218,7 +218,7 @@ def test_print_and_read_again(text: str) -> None:
     assert structs.replace(again, expr="") == structs.replace(condition, expr="")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.text("median(step_time)>=+-5%,200us for of 23[dp]op:\"'!<warn\x00é", max_size=40) | st.text(max_size=30))
 def test_anything_is_read_or_refused(text: str) -> None:
     try:

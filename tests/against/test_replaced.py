@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from digests import Parts, digest_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npuperf.against.waterfall import Fallen, folded, parts_of, side_by_side, sum_runs
@@ -11,7 +11,6 @@ from npuperf.model.comparison import WaterfallPart
 
 STEPS = 2
 #: On a busy machine an example may take long.
-UNHURRIED = settings(deadline=None)
 
 
 def fall(old: dict[str, tuple[int, int]], new: dict[str, tuple[int, int]], **ops: str) -> tuple[WaterfallPart, ...]:
@@ -105,7 +104,6 @@ OPERATORS = st.dictionaries(
 )
 
 
-@UNHURRIED
 @given(OPERATORS, OPERATORS)
 def test_it_still_adds_up_and_is_negated_with_the_sides_exchanged(
     old: dict[str, tuple[int, int]], new: dict[str, tuple[int, int]]

@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pytest
 from digests import Parts, digest_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npuperf.against.waterfall import Cell, Sums, mean_ns, parts_of, rounded, side_by_side, sum_runs, type_of
 from npuperf.model.comparison import WaterfallPart
 
 #: On a busy machine an example may take long.
-UNHURRIED = settings(deadline=None)
+
 KEYS = st.tuples(st.sampled_from(["compute", "host_wait", "wait"]), st.sampled_from(["A", "B", "C", "D", None]))
 CELLS = st.builds(Cell, ns=st.integers(0, 10**12), count=st.integers(0, 50))
 SIDES = st.builds(
@@ -38,7 +38,6 @@ def half_away(value: Fraction) -> int:
     return -below if value < 0 else below
 
 
-@UNHURRIED
 @given(SIDES, SIDES)
 def test_it_adds_up(old: Sums, new: Sums) -> None:
     parts = fall(old, new)
@@ -48,14 +47,12 @@ def test_it_adds_up(old: Sums, new: Sums) -> None:
     assert all(p.count_ns + p.speed_ns == p.delta_ns == p.new_ns - p.old_ns for p in parts)
 
 
-@UNHURRIED
 @given(SIDES)
 def test_no_row_is_off_by_a_nanosecond(side: Sums) -> None:
     for row, ns in mean_ns(side).items():
         assert abs(ns - Fraction(side.cells[row].ns, side.windows)) < 1
 
 
-@UNHURRIED
 @given(SIDES, SIDES)
 def test_with_the_sides_exchanged_every_row_is_negated(old: Sums, new: Sums) -> None:
     there = {(p.part, p.key): (p.delta_ns, p.count_ns, p.speed_ns) for p in fall(old, new)}
@@ -63,13 +60,11 @@ def test_with_the_sides_exchanged_every_row_is_negated(old: Sums, new: Sums) -> 
     assert there == back
 
 
-@UNHURRIED
 @given(SIDES)
 def test_against_itself_nothing_changed(side: Sums) -> None:
     assert {(p.delta_ns, p.count_ns, p.speed_ns, p.change) for p in fall(side, side)} <= {(0, 0, 0, "same")}
 
 
-@UNHURRIED
 @given(SIDES, SIDES)
 def test_count_and_speed_are_what_the_formula_says(old: Sums, new: Sums) -> None:
     """The formula with means and counts as fractions, one row at a time."""

@@ -141,7 +141,6 @@ def slow_sums(tasks: Tasks, windows: list[tuple[int, int]]) -> dict[tuple[str, s
 
 
 @given(drawn_tasks)
-@settings(max_examples=100, deadline=None)
 def test_every_nanosecond_of_the_steps_has_one_owner(drawn: list) -> None:
     profile = profile_of(drawn)
     one = examined(profile)
@@ -158,7 +157,7 @@ def test_every_nanosecond_of_the_steps_has_one_owner(drawn: list) -> None:
 
 
 @given(drawn_tasks, st.sampled_from([0, 1, 2]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 def test_one_step_alone_is_what_it_is_among_all(drawn: list, step: int) -> None:
     profile = profile_of(drawn)
     whole = examined(profile)
@@ -469,7 +468,7 @@ def slow_split(
 
 
 @given(drawn_collectives, st.booleans(), st.sampled_from([None, 2]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool, world: int | None) -> None:
     """Where nothing tells that the groups are of these two ranks alone, both may have waited for others."""
     profiles = [rank_of(rank, drawn, named=named) for rank in (0, 1)]
@@ -489,7 +488,7 @@ def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool, world: int | 
 
 
 @given(drawn_collectives)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 def test_a_rank_alone_cannot_split_its_communication(drawn: Drawn) -> None:
     one = examined(rank_of(0, drawn, named=True))
     assert one is not None

@@ -50,14 +50,14 @@ def within_the_step(result: Result) -> None:
             assert gain[0] >= 0 and percent[0] >= 0, answer
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(kernels(), min_size=1, max_size=40), st.lists(hosts, max_size=30))
 def test_no_gain_exceeds_the_step(made: list[K], host: list[H]) -> None:
     with TemporaryDirectory() as folder:
         within_the_step(analyze_path(ascend_pt(Path(folder), made, host=host), what_if=CHANGES))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(5, 90), st.integers(1, 60), st.booleans()), min_size=4, max_size=60),
     st.integers(1, 4),

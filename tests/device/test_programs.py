@@ -140,7 +140,7 @@ def test_no_byte_outside_is_touched(tmp_path: Path) -> None:
     assert ran.stdout.startswith("3000 programs")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(programs(), st.sampled_from([1, 7, 50, 1 << 18]))
 def test_running_equals_a_plain_loop(way: str, program: Program, portion: int) -> None:
     before = program.initial.copy()
@@ -150,7 +150,6 @@ def test_running_equals_a_plain_loop(way: str, program: Program, portion: int) -
     assert (program.initial == before).all()
 
 
-@settings(max_examples=100, deadline=None)
 @given(programs(), st.sampled_from([np.int16, np.int32]), st.integers(1, 3))
 def test_columns_may_be_narrow_and_anywhere_in_memory(way: str, program: Program, kind: type, step: int) -> None:
     """Rows in 2 or 4 bytes, delays that are all alike as one number, and every second or third of a longer column."""
@@ -165,7 +164,6 @@ def test_columns_may_be_narrow_and_anywhere_in_memory(way: str, program: Program
     assert found(changed) == expected(changed)
 
 
-@settings(max_examples=100, deadline=None)
 @given(programs(), st.randoms(use_true_random=False), st.sampled_from([np.int32, np.int64]))
 def test_only_some_instructions_may_be_asked_for(way: str, program: Program, random: Random, kind: type) -> None:
     """In any order; their times are those of the whole."""

@@ -168,7 +168,7 @@ def test_without_launches_it_is_measured_only_where_idle_is_negligible(
         assert "no launch recorded" in str(result.verdict.reason) and "trace_view.json" in str(result.verdict.reason)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(3_000, 80_000), st.integers(1_000, 200_000)), min_size=1, max_size=6),
     st.integers(1, 60),
@@ -183,7 +183,7 @@ def test_without_launches_host_bound_is_never_measured(costs: list[tuple[int, in
         assert found.basis == ("inferred" if idle >= 0.1 else "measured")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(10_000, 100_000), st.floats(0.05, 0.75), st.integers(50, 150))
 def test_a_host_slower_than_the_device_is_the_bound(host: int, load: float, count: int) -> None:
     """Each kernel takes ``load`` of the host's time per launch: the device waits in every period."""
@@ -192,7 +192,7 @@ def test_a_host_slower_than_the_device_is_the_bound(host: int, load: float, coun
         assert verdict(ascend_pt(Path(folder), kernels)).bound == "host"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(3_000, 50_000), st.floats(1.5, 20), st.integers(120, 200))
 def test_a_device_slower_than_the_host_is_the_bound(host: int, load: float, count: int) -> None:
     """The host gains on the device with every kernel, so that after the first few it is far ahead."""

@@ -158,7 +158,7 @@ def by_cells(rows: list[tuple[object, ...]], columns: int) -> tuple[list[list[in
     return [[-1 if n is None else n for n in column] for column in found], [column.count(None) for column in found]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), CELLS), max_size=12),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4),
@@ -181,7 +181,7 @@ def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
         assert [w.n for w in log.warnings] == [n for n in unusable if n]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(88, 91), CELLS), min_size=1, max_size=20), st.integers(1, 5))
 def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]], batch: int

@@ -582,7 +582,7 @@ def test_damaged_traces(tmp_path: Path) -> None:
 SIZES = st.sampled_from([8, 64, 200, 500, 1_000, 3_000])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25)
 @given(rng=st.randoms(use_true_random=False), size=SIZES, damaged=st.booleans())
 @example(rng=random.Random(1), size=300, damaged=False)
 def test_traces_of_odd_parts(tmp_path_factory: pytest.TempPathFactory, rng: Random, size: int, damaged: bool) -> None:

@@ -129,7 +129,7 @@ def test_header_only_empty_and_foreign_files(tmp_path: Path) -> None:
         assert str(path) in str(caught.value) and words in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**9)), min_size=1, max_size=20))
 def test_times_are_exact(tmp_path_factory: pytest.TempPathFactory, times: list[tuple[int, int]]) -> None:
     text = "Start Time(us),Duration(us)\n" + "".join(f"{us(EPOCH + s)}\t,{us(d)}\n" for s, d in times)
@@ -154,7 +154,7 @@ DIGITS = st.integers(0, 10**9).flatmap(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.booleans(), DIGITS), min_size=1, max_size=12),
     st.sampled_from([("us", 10**3), ("ns", 1), ("ms", 10**6), ("s", 10**9)]),

@@ -118,7 +118,7 @@ parts = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(parts, min_size=1, max_size=30), st.sampled_from(["text", "markdown"]))
 def test_any_waterfall_adds_up_where_people_read_it(some: list[WaterfallPart], form: str) -> None:
     old, new = sum(p.old_ns for p in some), sum(p.new_ns for p in some)

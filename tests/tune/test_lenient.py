@@ -112,7 +112,7 @@ def test_what_no_measurement_is(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([LISTED, GROUPED]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_is_no_success(tmp_path: Path, seed: int, whole: Any) -> None:
     """Bytes cut out, doubled or changed: an error or a document, and no success that the whole file does not have."""
     source = random.Random(seed)

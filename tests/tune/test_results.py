@@ -274,7 +274,7 @@ TYPES = st.lists(st.sampled_from(["MatMulV2", "Add", "Conv2D"]), min_size=1, max
 
 @given(st.lists(st.tuples(NAMES, TYPES, TIMES, TIMES, st.booleans()), max_size=5, unique_by=lambda o: o[0]),
        st.sampled_from(["v1", "v2", "v3"]))  # fmt: skip
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_written_is_read(tmp_path: Path, operators: list[Any], schema: str) -> None:
     """Reading the rendered form gives back the operators, in every schema."""
 
