@@ -70,6 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every", action="store_true", help="run simulated jobs that others stand for, too")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, that no process is left with it at the end while the others have nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     """Never search for garbage what was loaded and collected: it stays."""
     gc.collect()

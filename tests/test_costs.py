@@ -109,6 +109,7 @@ def test_calls_of_our_functions(made_up: Path, request: pytest.FixtureRequest) -
     hold("calls", count(*passes("calls"), str(made_up)), request)
 
 
+@pytest.mark.long
 def test_instructions(made_up: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if shutil.which("valgrind") is None or shutil.which("gcc") is None:
         pytest.skip("needs valgrind and gcc")

@@ -134,6 +134,7 @@ def under(most: int, root: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere this limit is of other memory")
 def test_where_memory_is_short_the_answer_is_the_same_or_there_is_none(job: Path) -> None:
     whole = under(resource.RLIM_INFINITY, job)

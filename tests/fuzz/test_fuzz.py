@@ -32,6 +32,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     made.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_inputs_get_an_answer_or_a_message(worker: Worker, kind: str, request: pytest.FixtureRequest) -> None:
     if kind in KNOWN:
