@@ -121,7 +121,7 @@ def _level(view: DeviceView) -> Message:
 WHOLE_TABLE: Final = Need(
     say("whole table"),
     lambda view: float(not view.profile.excerpt),
-    lambda _: say("rows are missing from the kernel table: analyze the file as it was exported"),
+    lambda view: view.profile.excerpt or say("rows are missing from the kernel table"),
 )
 #: A problem among the rows that are there is one; that there is none among those that are missing is not known.
 (ALL_ROWS,) = to_rule_out(WHOLE_TABLE)

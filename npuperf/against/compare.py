@@ -227,8 +227,9 @@ def _judged_steps(
         identical = say("every step and every sum is identical") if all(stepped) else say("every sum is identical")
         return Judged("same", identical, estimate=0.0, interval=(0.0, 0.0))
     if any("rows" in digest.lacks for digest in (*old, *new)):
-        why = say("rows are missing from a table of kernels, so that the length of its steps is not known")
-        return Judged("cannot_tell", why, needs=say("use the files as they were exported"))
+        why = say("rows are missing from a table of kernels, or its times cannot be trusted, so that the length of its "
+                  "steps is not known")  # fmt: skip
+        return Judged("cannot_tell", why, needs=say("see the warnings, and use the files as they were exported"))
     if stepped[0] != stepped[1]:
         why = say("one side has no steps: all that it recorded stands against single steps")
         return Judged("cannot_tell", why, needs=_MARK)

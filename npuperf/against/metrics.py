@@ -17,7 +17,7 @@ _SEVERITIES: Final = ("low", "medium", "high")
 #: Names that are listed where another one was asked for.
 _LISTED: Final = 10
 _NO_TASK: Final = say("no device task in this data")
-_ROWS_MISSING: Final = say("rows are missing from the kernel table, or its times are rounded (see warnings)")
+_ROWS_MISSING: Final = say("rows are missing from the kernel table, or its times cannot be trusted (see warnings)")
 _SEVERAL: Final = say("these ranks are of several runs: hold each run by itself against it (see the verdict)")
 _NO_DIGEST: Final = say("its steps were not summed: analyze it anew with this version")
 #: What of a window may be waiting for the host, and what of exposed communication neither is known to be.
@@ -233,6 +233,8 @@ def _counted(kind: CountKind, *, moved: bool = False) -> _Measure:
         digest = result.digest
         if digest is None:
             return Measured(reason=_NO_DIGEST)
+        if kind in digest.uncounted and "rows" in digest.lacks:
+            return Measured(reason=_ROWS_MISSING)
         if kind in digest.uncounted:
             return Measured(reason=say("this recording does not tell them: {how}", how=COUNTED[kind].recorded))
         sums = [0] * max(len(digest.steps), 1)

@@ -28,9 +28,10 @@ from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
 from npuperf.device.whatif import Scene, is_all_communication, names_ranks, parse, pattern, predict, with_communication
-from npuperf.device.witness import check_totals, why_cut
+from npuperf.device.witness import CROSSED, SetBack, check_totals, find_set_back, steps_in_order, why_cut
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
+from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels
 from npuperf.model.result import Clock, Device, Finding, Kernel, Partition, Step, WhatIf
 from npuperf.model.tasks import Tasks, Work
@@ -98,8 +99,11 @@ def examine(
     """Examine one device; None if the profile says nothing about it."""
     if not (profile.tasks.work != Work.CONTROL).any():
         told = profile.vendor_steps or profile.memory is not None
-        return _vendor_only(profile, request, thresholds) if told else None
-    if request.step is None and numbers_repeat(profile.tasks, thresholds):
+        return _vendor_only(profile, request, thresholds, log) if told else None
+    back = find_set_back(profile.communication.operations)
+    useless = back and _mixed_up(profile, back, step_windows(profile.tasks)[1], log)
+    if back is None and request.step is None and numbers_repeat(profile.tasks, thresholds):
+        useless = CROSSED if steps_in_order(profile.communication.operations) else None
         log.warn(
             say(
                 "rank {rank}, device {device}: numbers of steps occur again after other steps, so steps are not told "
@@ -107,7 +111,11 @@ def examine(
                 rank=profile.rank,
                 device=profile.device,
             )
+            if useless is None
+            else say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=useless)
         )
+        profile = profile.without_steps()
+    elif useless and request.step is None:
         profile = profile.without_steps()
     recorded, types = profile.tasks, type_labels(profile.tasks)
     if request.step is not None:
@@ -123,9 +131,11 @@ def examine(
         del recorded, types
     give_back()  # what reading needed; from here on what one part has freed the next one takes
     totals = check_totals(profile, thresholds)
-    if cut := why_cut(totals):
+    if back is None and useless is None and (cut := why_cut(totals)):  # of what lies at the same times less is counted
         log.warn(say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=cut))
-        profile = structs.replace(profile, excerpt=cut)
+        useless = cut
+    if useless:
+        profile = structs.replace(profile, excerpt=useless)
     study = Study.of(profile, thresholds)
     _warn(study, request.cores, log)
     origin = study.timeline.span[0]
@@ -182,6 +192,13 @@ def _goes_beyond_steps(tasks: Tasks, thresholds: Thresholds) -> bool:
     return bool(whole.any() and (not whole.all() or (tasks.step[kernels] < 0).any()))
 
 
+def _mixed_up(profile: DeviceProfile, back: SetBack, steps: Intervals, log: ReadLog) -> Message | None:
+    """Warn of a clock that was set back; say why the device is of no use where most of its ``steps`` are mixed up."""
+    why = back.why(steps)
+    log.warn(say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=why or back.said))
+    return why
+
+
 def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
     """Say what a reader should know of a profile before its figures."""
     profile, tasks = study.profile, study.profile.tasks
@@ -215,7 +232,7 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
                      source=known.source))  # fmt: skip
 
 
-def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Thresholds) -> Examined:
+def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Thresholds, log: ReadLog) -> Examined:
     """Report on the exporter's own split when there is no kernel to look at."""
     chosen = [v for v in profile.vendor_steps if request.step in (None, v.step)]
     partitions = [partition_of(v) for v in chosen]
@@ -227,7 +244,12 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
     ]
     memory = study_memory(profile, None)
     origin = int(memory.memory.counters.time[0]) if memory is not None and len(memory.memory.counters) else 0
-    summary, bubbles = summarise_without_kernels(profile, request.step), [v.bubble for v in chosen]
+    summary, back = summarise_without_kernels(profile, request.step), find_set_back(profile.communication.operations)
+    mixed = None
+    if back is not None and summary is not None:
+        mixed = _mixed_up(profile, back, Intervals(summary.step_start, summary.step_end), log)
+    summary = None if mixed else summary
+    bubbles = [v.bubble for v in chosen]
     report = Device(
         rank=profile.rank,
         device=profile.device,
@@ -238,7 +260,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         cores_vector=None,
         origin_ns=origin,
         partition=whole,
-        verdict=give_verdict(whole, NO_PACE, thresholds),
+        verdict=give_verdict(whole, NO_PACE, thresholds, excerpt=mixed),
         clock=Clock(launch_latency_ns=None, latency_samples=0, skew_ns=0, launches=0, tasks=0),
         steps=steps,
         streams=[],
@@ -255,6 +277,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         report=report,
         pace=NO_PACE,
         digest=digest_vendor(report),
+        excerpt=mixed,
         sums=RankSums.of(chosen, profile.stage),
         summary=summary,
         what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
@@ -279,7 +302,7 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     scene, report, thresholds = view.scene, view.report, view.thresholds
     if scene is None:
         if view.profile.excerpt:
-            why = say("rows are missing from the kernel table, so nothing can be replayed")
+            why = say("{why}: nothing can be replayed", why=view.profile.excerpt)
         elif view.study.replay is None:
             why = no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
         else:

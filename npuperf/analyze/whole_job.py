@@ -105,7 +105,7 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
     devices = [_with_exposed(study, e.report) for e in examined]
     cut = {e.report.rank: e.excerpt for e in examined
            if e.summary is None and e.excerpt is not None and e.report.rank is not None}  # fmt: skip
-    cluster = describe_job(study, devices, thresholds, cut)
+    cluster = describe_job(study, devices, thresholds, cut | study.mixed)
     findings = advise_job(study, cluster, thresholds, request.rules)
     waits = [waited(study, d) for d in devices]
     for e, wait in zip(examined, waits, strict=True):
@@ -324,7 +324,7 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
                    "tell are not recorded")  # fmt: skip
     loaded = len(cluster.ranks)
     partly = cluster.absent or not all(g.complete for g in cluster.groups)  # or nobody knows
-    job = (say("over the {n} ranks whose tables are whole", n=loaded) if cluster.cut
+    job = (say("over the {n} ranks whose data is whole", n=loaded) if cluster.cut
            else say("over the {n} ranks that were loaded", n=loaded) if partly
            else say_n("over {n} rank", "over all {n} ranks", loaded))  # fmt: skip
     reason = say("{job}: {why}", job=job, why=chain(paced, idle, lever))

@@ -208,7 +208,7 @@ def _study_cores(
     if len(whole.numbers) < 2:
         return use, held, say("kernels run on one stream only, so there are no cores to divide between streams")
     if waits is None:
-        return use, held, say("rows are missing from the kernel table") if profile.excerpt else NO_LAUNCHES
+        return use, held, profile.excerpt or NO_LAUNCHES
     crowded = use is not None and any(pair.over_ns for pair in use.pairs)
     if not (len(waits.task) or crowded or asked):
         return use, held, say("no kernel waits for the cores of another stream, or shares them")

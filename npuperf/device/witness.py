@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, ns, number, say, share
 from npuperf.base.units import NS_PER_US
+from npuperf.model.communication import Operations
 from npuperf.model.device import DeviceProfile
+from npuperf.model.groups import alike
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import Mask
+from npuperf.model.labels import I64, Mask
 from npuperf.model.result import Total, WitnessCheck
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
@@ -159,3 +161,73 @@ def why_cut(checks: list[WitnessCheck]) -> Message | None:
     if worst is None or all(check.holds for check in checks):
         return None
     return say("rows are missing: {figures}; use the files as they were exported", figures=worst.figures)
+
+
+# -- The order of a group's operations, which their numbers tell: a witness of the clock that times are of.
+
+
+class SetBack(Struct, frozen=True):
+    """A clock was set back while it was recorded, ``by`` ns at least: between ``start`` and ``end``, as it shows, lies
+    what was recorded before that and after it.
+    """
+
+    by: int
+    start: int
+    end: int
+
+    def mixed(self, windows: Intervals) -> Mask:
+        """Tell in which windows that is."""
+        return (windows.start < self.end) & (windows.end > self.start)
+
+    def why(self, steps: Intervals) -> Message | None:
+        """Say why a device with these ``steps`` is of no use; None where fewer of them are mixed than are not."""
+        mixed = self.mixed(steps)
+        if 2 * np.count_nonzero(mixed) < len(mixed):
+            return None
+        return say("{set}, so that most of what came before and after lies at the same times; keep clocks from being "
+                   "set (NTP) while recording", set=self.said)  # fmt: skip
+
+    @property
+    def said(self) -> Message:
+        """Say it."""
+        return say("its clock was set back by at least {time} while it was recorded", time=ns(self.by))
+
+
+#: What a device is that has no use where its steps cross.
+CROSSED: Final = say("kernels of one step lie before and after those of another, though collectives' numbers say that "
+                     "one came after the other: its clock was set back while it was recorded; keep clocks from being "
+                     "set (NTP) while recording")  # fmt: skip
+
+
+def steps_in_order(operations: Operations) -> bool:
+    """Tell whether the numbers of operations say that steps came one after the other, none of them twice."""
+    steps = [operations.step[own] for own in _in_a_row(operations)]
+    return any(own[0] != own[-1] for own in steps) and all((np.diff(own) >= 0).all() for own in steps)
+
+
+def _in_a_row(operations: Operations) -> Iterator[I64]:
+    """Yield the operations that run one after the other, in the order of their numbers."""
+    rows = np.flatnonzero((operations.index >= 0) & operations.group.known())
+    kind = alike(operations.group.codes[rows], np.where(operations.p2p, operations.type.codes, -2)[rows])
+    order = np.lexsort((operations.index[rows], kind))
+    for own in np.split(rows[order], np.flatnonzero(np.diff(kind[order])) + 1):
+        if len(own) > 1 and (np.diff(operations.index[own]) > 0).all():  # else two groups are called alike
+            yield own
+
+
+def find_set_back(operations: Operations) -> SetBack | None:
+    """Tell whether the clock of operations was set back while they were recorded; None where nothing tells that.
+
+    A group's collectives run in the order of their numbers, and so do its sends, and its receives. Where one ended
+    before one of a lower number began, they lie at the same times.
+    """
+    found = SetBack(0, np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+    for own in _in_a_row(operations):
+        start, end = operations.start[own], operations.end[own]
+        begun, ended = np.maximum.accumulate(start)[:-1], np.minimum.accumulate(end[::-1])[::-1][1:]
+        after, before = end[1:] < begun, start[:-1] > ended
+        if after.any():
+            by = int((begun - end[1:]).max())
+            first, last = int(start[1:][after].min()), int(end[:-1][before].max())
+            found = SetBack(max(found.by, by), min(found.start, first), max(found.end, last))
+    return found if found.by else None

@@ -57,7 +57,8 @@ def common_steps(
     ranks = [renumbered(r, by) if by else r for r, by in zip(ranks, moved, strict=True)]
     there = [r.step_number.tolist() for r in ranks]
     recorded = tuple(tuple(n for n in own if n not in (broken or {}).get(i, ())) for i, own in enumerate(there))
-    run = _longest_run(recorded, there) if len({frozenset(own) for own in recorded}) > 1 else ()
+    uneven = len({frozenset(own) for own in recorded}) > 1 or any((broken or {}).values())
+    run = _longest_run(recorded, there) if uneven else ()
     if run:
         ranks = [of_steps(r, own.index(run[0]), own.index(run[-1])) for r, own in zip(ranks, there, strict=True)]
     return ranks, JobSteps(tuple(moved), recorded, run or None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Final
 
@@ -10,13 +10,15 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.base.messages import Message, say
 from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside, reset
+from npuperf.device.witness import SetBack
 from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted, doubted, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
 from npuperf.job.match import JobWaits, Matched, find_waits, match
-from npuperf.job.one_clock import Jump, Runs, look
+from npuperf.job.one_clock import Jump, Runs, find_set_backs, look
 from npuperf.job.pipeline import (
     Bubble,
     PipelineStages,
@@ -31,6 +33,7 @@ from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import blame
 from npuperf.job.schedule import Schedule, find_schedule
 from npuperf.model.groups import lower_median
+from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Link
 from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
@@ -62,7 +65,8 @@ class JobStudy(JobSplit, frozen=True):
     """Everything that is worked out once per job. ``waited``: all that each rank waited, ns; ``other``: the elasticity
     of local time that is neither compute nor waiting for the host; ``counted``: how the ranks' steps are numbered,
     and which are compared; ``jumps``: where clocks were set, which is undone in all times; ``left_out``: how many
-    operations contradict the others, and on how many ranks, all together.
+    operations contradict the others, and on how many ranks, all together; ``mixed``: ranks (their numbers) that are
+    left out, as their times mix up, and why.
     """
 
     clocks: Clocks
@@ -84,6 +88,7 @@ class JobStudy(JobSplit, frozen=True):
     jumps: tuple[Jump, ...]
     left_out: tuple[int, int]
     world: World
+    mixed: dict[int, Message]
 
     @property
     def awaited(self) -> list[Awaited]:
@@ -174,6 +179,7 @@ def study_job(
         jumps=tuple(jumps),
         left_out=left_out,
         world=world,
+        mixed=found.mixed,
     )
 
 
@@ -187,13 +193,17 @@ def split_job(ranks: Sequence[RankSummary], world_size: int | None = None) -> Jo
 
 
 class _Found(Struct, frozen=True):
-    """Ranks of one job with their steps numbered alike and their clocks as if nobody had set them, matched."""
+    """Ranks of one job with their steps numbered alike and their clocks as if nobody had set them, matched.
+
+    ``mixed``: ranks that are left out, as times of theirs mix up, and why.
+    """
 
     ranks: list[RankSummary]
     matched: Matched
     world: World
     counted: JobSteps
     jumps: list[Jump]
+    mixed: dict[int, Message]
 
 
 def _matched(ranks: Sequence[RankSummary], world_size: int | None) -> _Found | SeveralRuns | None:
@@ -205,12 +215,19 @@ def _matched(ranks: Sequence[RankSummary], world_size: int | None) -> _Found | S
     ranks = sorted(ranks, key=lambda r: r.rank)
     if len(ranks) < 2 or len({r.rank for r in ranks}) < len(ranks):
         return None
-    world, ranks = find_world(ranks, world_size), in_one_count(ranks)
+    all_ranks, world = ranks, find_world(ranks, world_size)
+    ranks = in_one_count(ranks)
     matched = match(ranks, world.size)
     ranks, counted = common_steps(ranks, matched)
     ranks, named = name_pairs(_extended(ranks))
     if counted.compared or any(counted.moved) or named:
         matched = match(ranks, world.size)
+    backs = find_set_backs(ranks, matched)
+    broken = {place: _mixed_steps(ranks[place], back) for place, back in backs.items()}
+    left = _unmixed(ranks, matched, counted, broken)
+    if left is None:
+        return _without(all_ranks, broken, world_size)
+    ranks, counted, matched = left
     runs, jumps = look(ranks, matched)
     if runs is not None:
         return SeveralRuns(tuple(ranks), runs)
@@ -218,15 +235,46 @@ def _matched(ranks: Sequence[RankSummary], world_size: int | None) -> _Found | S
         broken = {place: _overlapped(ranks[place], jumps, place) for place in {jump.place for jump in jumps}}
         for jump in jumps:
             ranks[jump.place] = reset(ranks[jump.place], jump.at, jump.by)
-        matched = match(ranks, world.size)
-        if any(broken.values()):
-            ranks, again = common_steps(ranks, matched, broken)
-            counted = replace(again, moved=counted.moved) if again.compared else counted
-            matched = match(ranks, world.size)
+        left = _unmixed(ranks, match(ranks, world.size), counted, broken)
+        if left is None:
+            return _without(all_ranks, broken, world_size)
+        ranks, counted, matched = left
+    jumps = [*(Jump(place, back.start, back.by) for place, back in backs.items()), *jumps]
     if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
         ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
         matched = match(ranks, world.size)
-    return _Found(ranks, matched, world, counted, jumps) if matched.instances else None
+    return _Found(ranks, matched, world, counted, jumps, {}) if matched.instances else None
+
+
+def _unmixed(
+    ranks: list[RankSummary], matched: Matched, counted: JobSteps, broken: Mapping[int, Set[int]]
+) -> tuple[list[RankSummary], JobSteps, Matched] | None:
+    """Leave out steps in which times of a rank (by place) mix up; None where no step is left."""
+    if not any(broken.values()):
+        return ranks, counted, matched
+    ranks, again = common_steps(ranks, matched, broken)
+    if again.compared is None:
+        return None
+    return ranks, replace(again, moved=counted.moved), match(ranks, find_world(ranks, None).size)
+
+
+def _without(
+    ranks: Sequence[RankSummary], broken: Mapping[int, Set[int]], world_size: int | None
+) -> _Found | SeveralRuns | None:
+    """Match the operations of the ranks without those (by place) whose times mix up in every step that all have."""
+    mixed = [ranks[place].rank for place, steps in broken.items() if steps]
+    found = _matched([r for r in ranks if r.rank not in mixed], world_size)
+    why = say("its clock was set back while it was recorded, and no step is left that all ranks have and in which "
+              "times do not mix up")  # fmt: skip
+    return replace(found, mixed={**found.mixed, **dict.fromkeys(mixed, why)}) if isinstance(found, _Found) else found
+
+
+def _mixed_steps(rank: RankSummary, back: SetBack) -> Set[int]:
+    """Return the steps of a rank that lie where its times mix up, or of which an operation does."""
+    operations = rank.operations
+    windows = rank.step_number[back.mixed(Intervals(rank.step_start, rank.step_end))]
+    own = operations.step[back.mixed(Intervals(operations.start, operations.end))]
+    return {n for n in np.concatenate([windows, own]).tolist() if n >= 0}
 
 
 def _overlapped(rank: RankSummary, jumps: Sequence[Jump], place: int) -> Set[int]:

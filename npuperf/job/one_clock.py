@@ -7,7 +7,8 @@ after by as much, once or twice; ends that are apart otherwise are of programs t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
+from npuperf.device.witness import SetBack, find_set_back
 from npuperf.job.clocks import DRIFT_MOST, ENDS_APART, Ends, evenly, line, walk
 from npuperf.job.match import Matched
 from npuperf.model.groups import distinct
@@ -68,6 +70,30 @@ def look(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Runs | None, l
     if runs is not None or all(_settled(own) for own in meetings):
         return runs, []
     return None, _find_jumps(len(ranks), matched, chosen)
+
+
+def find_set_backs(ranks: Sequence[RankSummary], matched: Matched) -> dict[int, SetBack]:
+    """Return by place whose clocks were set back so far that the numbers of operations tell, and what that mixes up.
+
+    By how much, the ends of a rank tell whose clock nobody set back, if there is one.
+    """
+    told = {place: back for place, rank in enumerate(ranks) if (back := find_set_back(rank.operations)) is not None}
+    if not told:
+        return {}
+    meetings, found = _meetings(matched, evenly(matched)), dict[int, SetBack]()
+    for place, back in told.items():
+        by = [
+            jump.by
+            for meeting in meetings
+            for peer in list(meeting.keys() - told.keys())[:1]
+            if place in meeting
+            for mine, theirs in [meeting[peer].beside(meeting[place])]
+            for jump in _jumps_in(theirs.end, mine.end)
+        ]
+        most = max([back.by, *map(round, by)])
+        # Set was it after the last end before that, and before the first start after that.
+        found[place] = SetBack(most, min(back.start, back.end - most), max(back.end, back.start + most))
+    return found
 
 
 class _Own(Struct, frozen=True):
@@ -256,8 +282,12 @@ def _find_jumps(ranks: int, matched: Matched, chosen: Mask) -> list[Jump]:
 
     offset, drift = walk(ends, ranks, fit)
     found: list[Jump] = []
-    for place, own in enumerate(_by_most(raw, offset, drift)):
-        mine, done = np.flatnonzero(matched.rank == place), 0.0
+
+    def seen(place: int, jump: _Set) -> bool:
+        return _seen(matched, place, jump, ends.origin)
+
+    for place, own in enumerate(_by_most(raw, offset, drift, seen)):
+        mine, done = slice(*matched.first[place : place + 2].tolist()), 0.0
         times = np.sort(np.concatenate([matched.start[mine], matched.end[mine]])) - ends.origin
         for jump in sorted(own, key=lambda one: one.at):
             jump = _nearer(matched, place, jump, (offset, drift), ends.origin)
@@ -293,8 +323,33 @@ def _nearer(matched: Matched, place: int, jump: _Set, clocks: tuple[F64, F64], o
     return _Set(float(end[cut - 1]) if cut else jump.since, float(end[cut]) if cut < len(end) else jump.at, jump.by)
 
 
-def _by_most(raw: Sequence[Sequence[_Set]], offset: F64, drift: F64) -> list[list[_Set]]:
-    """Return the jumps of each rank; where most ranks seem to jump at once, it is the clock they are held against."""
+def _seen(matched: Matched, place: int, jump: _Set, origin: int) -> bool:
+    """Tell whether a rank's own times show that its clock was set: between the two ends lies more or less than between
+    the same two in other steps. Where there are none nothing speaks against it.
+    """
+    mine = slice(*matched.first[place : place + 2].tolist())
+    order = np.argsort(matched.end[mine], kind="stable")
+    end, step = matched.end[mine][order] - origin, matched.step[mine][order]
+    seen, nth = Counter[int](), list[int]()  # of each operation, its place in its step
+    for n in step.tolist():
+        nth.append(seen[n])
+        seen[n] += 1
+    since, at = (int(np.argmin(np.abs(end - time))) for time in (jump.since, jump.at))
+    ends = dict(zip(zip(step.tolist(), nth, strict=True), end.tolist(), strict=True))
+    later = int(step[at] - step[since])
+    others = seen.keys() - {-1, int(step[since])}
+    alike = [(ends.get((n, nth[since])), ends.get((n + later, nth[at]))) for n in others]
+    usual = [b - a for a, b in alike if a is not None and b is not None]
+    return not usual or 2 * abs(end[at] - end[since] - float(np.median(usual))) > abs(jump.by)
+
+
+def _by_most(
+    raw: Sequence[Sequence[_Set]], offset: F64, drift: F64, seen: Callable[[int, _Set], bool]
+) -> list[list[_Set]]:
+    """Return the jumps of each rank; where most ranks seem to jump at once, it is the clock they are held against.
+
+    Where half of them do, so it is if a rank's own times show nothing of it (not ``seen``).
+    """
     jumps = [list(own) for own in raw]
 
     def common(place: int, time: float) -> float:
@@ -312,7 +367,8 @@ def _by_most(raw: Sequence[Sequence[_Set]], offset: F64, drift: F64) -> list[lis
                 and common(p, other.since) <= common(place, jump.at)
                 and common(place, jump.since) <= common(p, other.at)
             ]
-            if 2 * len(alike) <= len(raw):
+            half = 2 * len(alike) == len(raw) and not all(seen(p, other) for p, other in alike)
+            if 2 * len(alike) <= len(raw) and not half:
                 continue
             since = max(common(p, other.since) for p, other in alike)
             at = min(common(p, other.at) for p, other in alike) + jump.by

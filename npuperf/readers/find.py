@@ -99,7 +99,9 @@ class Source(Struct, frozen=True):
         few = replace(
             self, summaries=(), statistics=(), infos=(), memory=(), timeline=() if self.kernels else self.timeline
         )
-        return few if self.communication is None else replace(few, kernels=(), timeline=(), db=None, analysis_db=None)
+        if self.communication is None:
+            return few
+        return replace(few, kernels=(), timeline=(), steps=None, db=None, analysis_db=None)
 
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""

@@ -257,7 +257,7 @@ def job_line(cluster: Cluster) -> Message:
         ranks = say("{loaded} of at least {all} ranks loaded", loaded=Quantity(n, "count"),
                     all=Quantity(least, "count"))  # fmt: skip
     steps = say_n("{n} step", "{n} steps", cluster.steps)
-    cut = say_n("{n} left out, its table is cut", "{n} left out, their tables are cut", len(cluster.cut))
+    cut = say("{n} left out (see notes)", n=len(cluster.cut))
     return chain(ranks, cut if cluster.cut else None, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
 
 

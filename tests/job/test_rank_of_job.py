@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "samples" / "pipeline_job"
 CLUSTER = ROOT.parent / "shared" / "data" / "msinsight" / "cluster4"
 #: What little is read of ranks that were not asked for.
-FEW = {"communication.json", "communication_matrix.json", "step_trace_time.csv"}
+FEW = {"communication.json", "communication_matrix.json"}
 
 
 def analyze(path: Path, **asked: Any) -> Result:
@@ -61,6 +61,16 @@ def test_the_sample() -> None:
         assert result.digest is not None
         parts = {p.part for p in result.digest.parts}
         assert {"transfer", "wait"} <= parts and "comm_unknown" not in parts
+
+
+def test_nothing_is_told_of_files_of_other_ranks_that_are_not_needed(tmp_path: Path) -> None:
+    whole = analyze(SAMPLE, rank=0)
+    folder = tmp_path / "job"
+    shutil.copytree(SAMPLE, folder)
+    (folder / "rank_1_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv").write_text("Step,Computing\n10,abc\n")
+    result = analyze(folder, rank=0)
+    assert (result.input.warnings, result.input.lost) == (whole.input.warnings, whole.input.lost)
+    assert splits(result.devices[0]) == splits(whole.devices[0])
 
 
 def late(path: Path, rank: int, steps: int) -> list[tuple[int, float]]:

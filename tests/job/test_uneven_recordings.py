@@ -155,6 +155,49 @@ def test_of_a_clock_that_was_set_back_the_mixed_steps_are_left_out(tmp_path: Pat
     assert str(cluster.notes[0]).startswith("not all ranks have the same whole steps (ranks 1, 3 have 10, 13,")
 
 
+#: By how much (us), and when: amid the fourth of six steps of 4 ms, and before the first operation.
+FAR_BACK = [(-20_000.0, 3.5), (-50_000.0, 3.5), (-3_600e6, 2.0), (-5_000e3, 0.2)]
+
+
+@pytest.mark.parametrize(("us", "at"), FAR_BACK, ids=lambda value: f"{value:.1f}")
+def test_a_clock_that_was_set_back_by_more_than_a_step_compares_with_nothing(
+    us: float, at: float, tmp_path: Path
+) -> None:
+    """Most of what came before and after lies at the same times: the rank is left out, and two ranks are no job."""
+    job = Job(dp=2, steps=6, layers=1, kernels=2, seed=3, jumps=(Jump(1, at, us),))
+    folder, gates = write(simulate(job), tmp_path / "two"), ("step_time>1ns", "count.collectives>0", "comm.wait>0%")
+    result = run(AnalyzeRequest(path=folder, workers=1, fail_on=gates))
+    assert result.cluster is None and not result.runs
+    assert result.verdict.bound == "unknown" and "its clock was set back" in str(result.verdict.reason)
+    assert {gate.status for gate in result.gates} == {"cannot_tell"}
+    (alone,) = run(AnalyzeRequest(path=folder, workers=1, rank=1)).devices
+    assert alone.verdict.bound == "unknown" and "its clock was set back" in str(alone.verdict.reason)
+
+    truth, result, cluster = analyzed(replace(job, dp=4), tmp_path / "four")
+    assert cluster.cut == [1] and [r.rank for r in cluster.ranks] == [0, 2, 3]
+    assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.02)
+    assert any(str(note).startswith("rank 1 was read, but is left out of the job: ") for note in cluster.notes)
+    warned = [str(w) for w in result.input.warnings]
+    assert any("clock was set back" in w for w in warned) and not any("occur again" in w for w in warned)
+
+
+def test_a_clock_that_was_set_back_by_more_than_a_step_leaves_whole_steps(tmp_path: Path) -> None:
+    """Twenty steps of 4 ms, set back by 9 ms after ten: the ends of both halves, six steps at least, are whole."""
+    job = Job(dp=2, steps=20, layers=1, kernels=2, seed=3, jumps=(Jump(1, 10.0, -9_000.0),))
+    truth, _, cluster = analyzed(job, tmp_path)
+    assert 6 <= cluster.steps <= 8
+    assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.01)
+    assert any("the clock of rank 1 was set 9.00 ms back" in str(note) for note in cluster.notes)
+
+
+def test_of_two_ranks_the_one_is_told_whose_clock_was_set(tmp_path: Path) -> None:
+    """Ends alone say as well that rank 1 was set ahead; but its fourth step is as long as its others."""
+    job = Job(dp=2, steps=4, layers=1, kernels=5, seed=962, hosts=2, jumps=(Jump(0, 3.0, -1_000.0),))
+    truth, _, cluster = analyzed(job, tmp_path)
+    assert cluster.step_ns == pytest.approx(truth.step_ns, rel=0.02)
+    assert any("the clock of rank 0 was set 1.00 ms back" in str(note) for note in cluster.notes)
+
+
 def test_what_operations_contradict_is_not_proved() -> None:
     """A clock with six ends where they belong and six 5 ms off: no interval, and arrivals are as unsure as that."""
     wrong, every, off = np.array([0, 6]), np.array([12, 12]), np.array([0.0, 5e6])
@@ -234,7 +277,7 @@ def test_a_rank_whose_table_is_cut_is_said_to_be_read_and_left_out(tmp_path: Pat
     assert cluster is not None and (cluster.cut, cluster.absent) == ([2], [2])
     assert str(cluster.notes[0]).startswith("rank 2 was read, but is left out of the job: rows are missing: ")
     assert not any("was not loaded" in str(note) for note in cluster.notes)
-    assert str(result.verdict.reason).startswith("over the 3 ranks whose tables are whole: ")
+    assert str(result.verdict.reason).startswith("over the 3 ranks whose data is whole: ")
     assert result.comparison is not None and result.comparison.verdict == "cannot_tell"
     assert {gate.status for gate in result.gates} == {"cannot_tell"}
     assert "1 left out" in text(job_line(cluster)) and text(job_line(cluster)).startswith("4 ranks")
