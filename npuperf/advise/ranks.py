@@ -221,7 +221,12 @@ uneven_experts = Rule(
 _FASTER_NETWORK: Final = say("--what-if comm*0 saves little: other waits then take its place")
 _NOBODY_LATE: Final = say("another recording of all ranks, with nobody late, has as much of it")
 #: Groups over which gradients are reduced and parameters gathered: their transfers need not wait for each other.
-_DATA_PARALLEL: Final = frozenset({"dp", "dp_cp", "default_group", "fsdp", "data_parallel"})
+#: Megatron's and MindSpeed's names; that of all ranks (torch_npu's, and distributed_c10d.py's group_desc), over which
+#: DDP reduces; the dimensions of torchtitan's device mesh (parallel_dims.py).
+_DATA_PARALLEL: Final = frozenset({
+    "dp", "dp_cp", "data_parallel", "default_group", "default_pg",
+    "fsdp", "dp_replicate", "dp_shard", "dp_shard_cp", "dp_shard_mod_ep", "dp_shard_in_ep",
+})  # fmt: skip
 #: Parts of the exposed time that are not worth a word, and kinds of groups that are named.
 _SMALL: Final = 0.05
 _KINDS: Final = 2

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from npuperf.base.messages import Message, ns_change, say
+from npuperf.base.messages import Message, ns_change, say, say_n, series
 from npuperf.model.comparison import CauseChange, Change
 from npuperf.model.job_result import Root
 from npuperf.model.result import Result
@@ -36,7 +36,7 @@ def cause_changes(old: Sequence[Result], new: Sequence[Result]) -> list[CauseCha
     replayed = [bool(side) and all(job.replay is not None and job.replay.usable for job in side) for side in jobs]
     if not all(replayed) or len(jobs[0]) < len(old) or len(jobs[1]) < len(new):
         return []
-    before, after = (_costs([job.roots for job in side]) for side in jobs)
+    before, after = _paired(*(_costs([job.roots for job in side]) for side in jobs))
     found = []
     for key in {**before, **after}:
         a, b = before.get(key), after.get(key)
@@ -55,10 +55,41 @@ def cause_changes(old: Sequence[Result], new: Sequence[Result]) -> list[CauseCha
                     old_ns=None if a is None else was,
                     new_ns=None if b is None else now,
                     delta_ns=(now[0] - was[1], now[1] - was[0]),
-                    title=worse.root.title,
+                    title=worse.root.title if a is None or b is None else _titled(a.root, b.root, worse.root),
                 )
             )
     return sorted(found, key=lambda cause: (-abs(sum(cause.delta_ns)), cause.kind, cause.ranks))
+
+
+def _titled(old: Root, new: Root, worse: Root) -> Message:
+    """Call a cause of both sides, which on one may be of other ranks than on the other."""
+    if worse.kind != "rank" or old.ranks == new.ranks:
+        return worse.title
+    if worse is new:
+        return say_n("{cause}; before, it was rank {ranks}", "{cause}; before, it was ranks {ranks}", len(old.ranks),
+                     cause=new.title, ranks=series(old.ranks))  # fmt: skip
+    return say_n("{cause}; now it is rank {ranks}", "{cause}; now it is ranks {ranks}", len(new.ranks),
+                 cause=old.title, ranks=series(new.ranks))  # fmt: skip
+
+
+def _paired(before: dict[_Key, _Cost], after: dict[_Key, _Cost]) -> list[dict[_Key, _Cost]]:
+    """Let ranks that are causes of both sides, and not the same on both, be one cause, which costs what they do."""
+    apart = {key for key in {*before, *after} if key[0] == "rank" and not (key in before and key in after)}
+    sets: list[set[int]] = []  # of ranks, whatever has one of them in common
+    for ranks in ({*cost.root.ranks} for side in (before, after) for key, cost in side.items() if key in apart):
+        joined = [own for own in sets if own & ranks]
+        sets = [*(own for own in sets if own not in joined), ranks.union(*joined)]
+    found = []
+    for side in (before, after):
+        one = {key: cost for key, cost in side.items() if key not in apart}
+        for ranks in sets:
+            costs = [cost for key, cost in side.items() if key in apart and ranks.issuperset(cost.root.ranks)]
+            if costs:
+                first = max(costs, key=lambda cost: cost.most)
+                least, most = sum(cost.least for cost in costs), sum(cost.most for cost in costs)
+                one["rank", tuple(sorted(ranks))] = _Cost(first.root, least, most)
+        found.append(one)
+    return found
 
 
 def cause_sentence(cause: CauseChange) -> Message:

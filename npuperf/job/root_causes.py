@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from typing import Final
@@ -25,7 +26,7 @@ from npuperf.job.job_replay import (
 )
 from npuperf.job.lateness import Lateness, always_waiting, delayed_stages, find_late, slow_alike
 from npuperf.job.links import SlowLink
-from npuperf.job.match import JobGroup
+from npuperf.job.match import JobGroup, Matched
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
 from npuperf.model.groups import distinct
@@ -124,7 +125,7 @@ _Found = tuple[RootCause, _Repair]
 
 
 class _Case(Struct, frozen=True):
-    """A job whose causes are sought, and what is known of it."""
+    """A job whose causes are sought, and what is known of it; ``layouts``: see :func:`group_layouts`."""
 
     job: JobProgram
     found: WaitBlame
@@ -132,6 +133,7 @@ class _Case(Struct, frozen=True):
     links: Sequence[SlowLink]
     bounds: GainBounds
     late: Lateness
+    layouts: Sequence[object]
 
     @property
     def least(self) -> float:
@@ -152,7 +154,12 @@ class _Case(Struct, frozen=True):
         return replace(level_all(self.job, self.stages.of), transfer=repair.transfer)
 
     def saved(self, tried: Sequence[_Repair], mended: _Repair) -> list[float]:
-        """Replay repairs on top of what is mended, some at a time, and return what each saves of the length, ns."""
+        """Replay repairs on top of what is mended, some at a time, and return what each saves of the length, ns.
+
+        Nothing where the replay gives no figures.
+        """
+        if not self.bounds.usable:
+            return [0.0] * len(tried)
         saved: list[float] = []
         for first in range(0, len(tried), _AT_ONCE):
             changes = [mended, *(mended.joined(repair) for repair in tried[first : first + _AT_ONCE])]
@@ -171,7 +178,7 @@ def find_causes(
     bounds: GainBounds,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
-    case = _Case(job, found, stages, links, bounds, find_late(ranks, job, stages.of))
+    case = _Case(job, found, stages, links, bounds, find_late(ranks, job, stages.of), group_layouts(ranks, job.matched))
     named, mended = _named(case)
     shares = _share_out(job, found, stages, split, named, bounds)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
@@ -245,7 +252,11 @@ def _passing(case: _Case, mended: _Repair) -> list[_Found]:
             break
         if len(chosen) + len(fresh) > few:  # now one is late, now another
             return []
-        chosen.append(max(fresh, key=lambda one: _most(one[0])))
+        chosen.append(max(fresh, key=lambda one: (_most(one[0]), one[0].wait)))
+    if not case.bounds.usable:  # then waits tell, as they do which ranks are slow
+        now_and_then = np.flatnonzero(~case.late.steady)
+        lost = sum(float(case.found.waits[case.found.of_rank(rank)].sum()) for rank in now_and_then.tolist())
+        return chosen if sum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
     every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
     length = run(case.job, [case.change(mended), case.change(every), case.calm(mended)]).length
     return chosen if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]) else []
@@ -258,8 +269,10 @@ def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:
     if wait >= case.worth and waited >= _LASTING * wait and not mended.places:
         return RootCause("unknown", tuple(few.tolist()), "unknown", wait, None)
     # What all ranks would save that always took the usual time, beyond what the causes save: somebody waits for it.
-    length = run(job, [case.change(mended), case.calm(mended)]).length
-    most = case.bounds.gain(float(length[0] - length[1]), job)
+    most = None
+    if case.bounds.usable:
+        length = run(job, [case.change(mended), case.calm(mended)]).length
+        most = case.bounds.gain(float(length[0] - length[1]), job)
     # Who takes longer in every step, but saves too little to be named.
     left = np.where(late.steady & ~late.alone & (late.whole >= case.least), late.whole, 0.0)
     left[[*mended.places]] = 0.0
@@ -409,11 +422,12 @@ def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> lis
     repairs = [_Repair((), faster_link(job, ends, holds_up).transfer) for ends, holds_up in tried]
     causes = []
     for (ends, _), repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
-        if saved >= case.worth and repair.transfer is not None:
+        if repair.transfer is not None:
             # By so much less are both ends in the operations that the link is part of, each counted once.
             spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
             excess, gain = float(spared[[*ends]].max()), case.bounds.gain(saved, job)
-            causes.append((RootCause("link", ends, "communication", 0.0, gain, excess=excess), repair))
+            if (saved if case.bounds.usable else excess) >= case.worth:
+                causes.append((RootCause("link", ends, "communication", 0.0, gain, excess=excess), repair))
     return causes
 
 
@@ -422,8 +436,32 @@ def _told(group: JobGroup) -> bool:
     return group.complete and not group.single
 
 
+def group_layouts(ranks: Sequence[RankSummary], matched: Matched) -> list[object]:
+    """Return how the ranks of each group lie on machines; only groups that do so alike can be compared.
+
+    That is how many are on each, the most first; where the machines are not recorded, over what transports operations
+    moved data; None where neither is.
+    """
+    hosts = [r.host for r in ranks]
+    if None in hosts and len({r.device for r in ranks}) == len(ranks):  # numbers of devices are of one machine
+        hosts = [""] * len(ranks)
+    over = [set[str | None]() for _ in matched.groups]
+    for first, rank in zip(matched.first.tolist(), ranks, strict=False):
+        moved = rank.bandwidth
+        group = matched.group[first + moved.op]
+        rows = np.unique(np.stack([group, moved.transport.codes]), axis=1, return_index=True)[1]
+        for code, row in zip(group[rows].tolist(), rows.tolist(), strict=True):
+            if code >= 0:
+                over[code].add(moved.transport[row])
+    return [
+        sorted(Counter(hosts[m] for m in group.members).values()) if None not in {hosts[m] for m in group.members}
+        else over[code] or None
+        for code, group in enumerate(matched.groups)
+    ]  # fmt: skip
+
+
 def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCause], mended: _Repair) -> list[_Found]:
-    """Return groups whose transfers take longer than those of groups of their kind and size, and no link is why.
+    """Return groups whose transfers take longer than those of groups of their kind and layout, and no link is why.
 
     Operations in which every rank moves what its own part is tell nothing: one group may have more than another. Nor do
     sends and receives: one pair is in a machine, another is not. Links tell, held against those of their kind.
@@ -439,6 +477,7 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
     told = [c.group for c in named]
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
+        alike = [j for j in alike if case.layouts[j] is not None and case.layouts[j] == case.layouts[i]]
         alike = [j for j in alike if j != i and _told(matched.groups[j]) and totals[j] > 0]
         held = any(set(cause.places) <= set(group.members) for cause in links)
         if i in told or not _told(group) or group.kind is None or not alike or held:
@@ -455,7 +494,7 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
     repairs = [at_pace(i) for i in tried]
     causes = []
     for i, repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
-        if saved >= case.worth:
+        if (saved if case.bounds.usable else totals[i] - pace[i]) >= case.worth:
             wait = float(found.waits[found.of_group(i)].sum())
             cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait,
                               case.bounds.gain(saved, job), group=i, excess=float(totals[i] - pace[i]))  # fmt: skip

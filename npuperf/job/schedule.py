@@ -73,6 +73,10 @@ def find_schedule(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
     pairs = _pairs(ranks, matched, stages)
     if not len(pairs):
         return Schedule(say("no exchanges between stages were matched"))
+    stage = np.sort(stages.of[matched.rank[pairs]], axis=1)
+    silent = {*range(stages.count - 1)} - {*stage[np.diff(stage).ravel() == 1, 0].tolist()}
+    if silent and (np.diff(stage) == 1).any():
+        return Schedule(say("no exchange between stages {a} and {b} was matched", a=min(silent), b=min(silent) + 1))
     moved = _moved(ranks, matched, stages, pairs)
     if moved is None:
         return _by_exchanges(ranks, matched, stages, pairs)
@@ -83,7 +87,7 @@ def find_schedule(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
     of_run[moved.run] = moved.link
     counts = np.stack([np.bincount(moved.run[moved.down == way], minlength=runs) for way in (True, False)], axis=1)
     by_link = [counts[of_run == link] for link in range(links)]
-    if any((own != own[:1]).any() for own in by_link) or not all(map(len, by_link[: links - 1])):
+    if any((own != own[:1]).any() for own in by_link):
         return Schedule(say("not all ranks of a stage exchange equally often in every step"))
     down, up = (np.array([int(own[0, way]) if len(own) else 0 for own in by_link]) for way in (0, 1))
     parts = _parts(ranks, matched, moved)

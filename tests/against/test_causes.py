@@ -56,6 +56,21 @@ def test_causes_are_new_gone_or_cost_another_time() -> None:
     ]  # fmt: skip
 
 
+def test_ranks_that_join_a_cause_change_it() -> None:
+    """Rank 3 costs 4 to 5 ms, then ranks 3 and 5 together 8 to 9: that is one cause, of which ranks changed."""
+    both = replace(root(3, 8, 9), ranks=[3, 5], title=say("ranks 3, 5"))
+    old, new = job(root(3, 4, 5), root(2, 1, 2)), job(both, root(7, 2, 3))
+    assert [(c.ranks, c.change, c.old_ns, c.new_ns) for c in cause_changes([old], [new])] == [
+        ([3, 5], "changed", (4 * MS, 5 * MS), (8 * MS, 9 * MS)),
+        ([7], "added", None, (2 * MS, 3 * MS)),
+        ([2], "removed", (1 * MS, 2 * MS), None),
+    ]
+    assert told([old], [new])[0] == "ranks 3, 5; before, it was rank 3 (on both sides: +3.00 to +5.00 ms per step)"
+    assert told([new], [old])[0] == "ranks 3, 5; now it is rank 3 (on both sides: -5.00 to -3.00 ms per step)"
+    apart = job(root(3, 1, 2), root(5, 2, 3))  # which cost 3 to 5 ms together
+    assert told([new], [apart])[0] == "ranks 3, 5; now it is rank 5 (on both sides: -6.00 to -3.00 ms per step)"
+
+
 @pytest.mark.parametrize("kind", ["jitter", "schedule", "unknown"])
 def test_what_nobody_can_mend_is_no_cause(kind: RootKind) -> None:
     assert not cause_changes([job()], [job(root(3, 9, 10, kind))])

@@ -67,3 +67,15 @@ def test_of_two_ranks_there_is_but_one_group(tmp_path: Path) -> None:
     result = analyzed(write_traces(scenario.truth, tmp_path / "job", "nothing"))
     assert result.cluster is not None
     assert [*waiting(scenario, result.cluster), *causes(scenario, result.cluster)] == []
+
+
+@pytest.mark.parametrize("name", ["default_pg", "mesh_dp_shard", "mesh_dp_replicate", "DATA_PARALLEL_GROUP"])
+def test_gradients_that_no_compute_hides_are_to_be_overlapped(name: str, tmp_path: Path) -> None:
+    """Whatever the group over which they are reduced is called: by DDP, torchtitan's FSDP and HSDP, Megatron."""
+    job = Job(dp=2, steps=2, layers=1, kernels=2, gradient_mb=90.0)
+    folder = write_traces(job, tmp_path / "job", "kernels", "nccl")
+    for file in folder.rglob("*.json"):
+        file.write_text(file.read_text().replace("DATA_PARALLEL_GROUP_WITH_CP", name))
+    result = run(AnalyzeRequest(path=folder, workers=1))
+    (found,) = (f for f in result.findings if f.rule == "exposed_communication")
+    assert str(found.next).startswith("let these transfers run beside compute")

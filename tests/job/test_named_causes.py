@@ -16,6 +16,7 @@ from job_truth import draw
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.job import root_causes
 from npuperf.model.job_result import Root
 from npuperf.model.result import Result
 
@@ -127,3 +128,21 @@ def test_no_pair_of_stages_is_slow_because_its_ranks_are_in_two_machines(tmp_pat
     }
     assert truth.job.hosts == 2 and pairs[2, 4] > 1.3 * max(pairs[0, 2], pairs[4, 6])
     assert blamed(analyzed(truth, tmp_path)) == []
+
+
+def test_groups_that_lie_otherwise_on_machines_are_not_compared(tmp_path: Path) -> None:
+    """Of three groups of four ranks one spans two machines, and transfers over their network: that is no fault."""
+    truth = simulate(Job(tp=4, dp=3, hosts=2, steps=3, kernels=2, layers=1, seed=1))
+    assert blamed(analyzed(truth, tmp_path)) == []
+
+
+def test_without_a_replay_waits_tell_who_is_late_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replayed(*_: object) -> None:
+        raise AssertionError("the replay has no figures")
+
+    monkeypatch.setattr(root_causes, "run", replayed)
+    late = Fault("compute", (3,), 2.0, steps=(1, 4))
+    write(simulate(replace(DP8, faults=(late,))), tmp_path)
+    request = AnalyzeRequest(path=tmp_path, workers=1, engine="serial", thresholds={"replay_error": -1.0})
+    (root,) = blamed(run(request))
+    assert (root.ranks, root.steps, root.gain_ns_per_step) == ([3], [FIRST_STEP + 1, FIRST_STEP + 4], None)

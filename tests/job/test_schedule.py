@@ -166,6 +166,19 @@ def test_parts_of_an_activation_are_one() -> None:
     assert (told_by(ranks).micro_batches, told_by(ranks).name) == (3, "1F1B")
 
 
+def test_a_link_over_which_nothing_was_matched_is_said() -> None:
+    """Stage 0 exchanges with stage 1 as it should; of stages 1 and 2 no operation has its other end."""
+    first = "F a0 g0 B F a1 g1 B"
+    ends = {f"pp/{word}": (0, 1) if word[0] == "a" else (1, 0) for word in first.split() if word not in "FB"}
+    ends |= {"pp/x0": (2, 3), "pp/y0": (3, 2)}
+    ranks = exchanged(
+        {0: sent(0, first), 1: sent(1, "a0 F B g0 a1 F B g1"), 2: sent(2, "F x0 y0 B"), 3: sent(3, "x0 F B y0")}, ends
+    )
+    stages = replace(find_stages(ranks), of=np.array([0, 1, 2, 3]), count=4)
+    told = find_schedule(ranks, match(ranks, len(ranks)), stages)
+    assert str(told.why) == "no exchange between stages 1 and 2 was matched"
+
+
 def test_an_order_of_no_known_schedule_is_none() -> None:
     """Stage 0 runs three ahead of four, and then waits: two are 1F1B, all four GPipe."""
     ranks = both("F a0 F a1 F a2 g0 B F a3 g1 B g2 B g3 B", "a0 F a1 F a2 F B g0 a3 F B g1 B g2 B g3")
