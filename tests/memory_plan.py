@@ -136,7 +136,8 @@ class Training(Struct, frozen=True):
 
     The optimizer gives gradients back. ``leak``: bytes that each step keeps for good; ``late``: bytes of an activation
     of layer 0 that is given back only at the end of the step; ``spike``: bytes of a block of backward that lives for a
-    moment, in the middle of it; ``state``: what the optimizer keeps from the first step on.
+    moment, in the middle of it; ``state``: what the optimizer keeps from the first step on. ``modules``: whether the
+    host's ranges of the layers' forward are recorded; each layer keeps ``small`` beside its activation.
     """
 
     steps: int = 4
@@ -148,6 +149,8 @@ class Training(Struct, frozen=True):
     late: int = 0
     spike: int = 0
     state: int = 0
+    modules: bool = False
+    small: int = 0
 
     def times(self, step: int) -> tuple[int, int]:
         """Return when a step begins and ends on the host."""
@@ -165,6 +168,8 @@ class Training(Struct, frozen=True):
                 if self.late and layer == 0:
                     blocks.append(Block(forward + 1_000, end - 30_000, self.late, "aten::late"))
                 blocks.append(Block(forward, given_back, self.activation, "aten::mm"))
+                if self.small:
+                    blocks.append(Block(forward + 2_000, given_back - 5_000, self.small, "aten::gelu"))
                 blocks.append(Block(backward, begin + _OPTIMIZER + 60_000, self.gradient, "aten::mm"))
                 if self.spike and layer == self.layers // 2:
                     blocks.append(Block(backward + 5_000, backward + 20_000, self.spike, "aten::cat"))
@@ -183,9 +188,13 @@ class Training(Struct, frozen=True):
             begin, end = self.times(step)
             steps[step + 1] = (begin, end - 10_000)
             backward = begin + self.layers * _LAYER
+            if self.modules:
+                host.append(H("nn.Module: Net_0", begin + 1_000, self.layers * _LAYER - 5_000, python=True))
             for i in range(2 * self.layers):
                 at = begin + i * _LAYER
                 launch = at + 40_000
+                if self.modules and i < self.layers:
+                    host.append(H(f"nn.Module: Layer_{i}", at + 2_000, 90_000, python=True))
                 host.append(H("aten::mm", at + 5_000, 50_000, python=True))
                 kernels.append(
                     K(

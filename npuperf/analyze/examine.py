@@ -18,7 +18,8 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
-from npuperf.device.memory_study import describe_memory, study_memory
+from npuperf.device.memory_study import MemoryStudy, describe_memory, study_memory
+from npuperf.device.memory_whatif import lower
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, within
@@ -27,7 +28,16 @@ from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
 from npuperf.device.view import DeviceView, DeviceWindow
-from npuperf.device.whatif import Scene, is_all_communication, names_ranks, parse, pattern, predict, with_communication
+from npuperf.device.whatif import (
+    Scene,
+    is_all_communication,
+    is_of_memory,
+    names_ranks,
+    parse,
+    pattern,
+    predict,
+    with_communication,
+)
 from npuperf.device.witness import CROSSED, SetBack, check_totals, find_set_back, steps_in_order, why_cut
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
@@ -280,7 +290,13 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         excerpt=mixed,
         sums=RankSums.of(chosen, profile.stage),
         summary=summary,
-        what_if=[unanswered(expr, reason, device=report) for expr in request.what_if if not names_ranks(expr)],
+        what_if=[
+            _lowered(expr, memory, profile, None, report)
+            if is_of_memory(expr)
+            else unanswered(expr, reason, device=report)
+            for expr in request.what_if
+            if not names_ranks(expr)
+        ],
     )
 
 
@@ -300,6 +316,7 @@ _CAUSES: Final = {
 def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
     """Replay the user's expressions, then the changes that every report shows."""
     scene, report, thresholds = view.scene, view.report, view.thresholds
+    why = None
     if scene is None:
         if view.profile.excerpt:
             why = say("{why}: nothing can be replayed", why=view.profile.excerpt)
@@ -307,8 +324,16 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
             why = no_launches(view.mode, timeline=len(view.profile.host.events) > 0)
         else:
             why = view.study.replay.refusal(thresholds, view.study.judged) or say("the replay gives no figures")
-        return [unanswered(expr, why, device=report) for expr in asked]
-    own = [_answered(expr, None, scene, report) for expr in asked]
+    own = [
+        _lowered(expr, view.memory, view.profile, view.study, report)
+        if is_of_memory(expr)
+        else unanswered(expr, why, device=report)
+        if scene is None
+        else _answered(expr, None, scene, report)
+        for expr in asked
+    ]
+    if scene is None:
+        return own
     # changes of the host are left out where its times are the recording's own, or those of blocking launches
     left_out = _HOSTS if view.traits.blocking or view.traits.slowed(thresholds) else ()
     shown = ((expr, title) for expr, title in _standard(view, scene) if not expr.startswith(left_out))
@@ -366,6 +391,23 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
         reason=None,
         rank=report.rank,
         device=report.device,
+    )
+
+
+def _lowered(
+    expression: str, memory: MemoryStudy | None, profile: DeviceProfile, study: Study | None, report: Device
+) -> WhatIf:
+    """Answer what a change of memory brings; ``study``: of the device's tasks, if it has any."""
+    found = lower(memory, profile, study, expression)
+    if isinstance(found, Message):
+        return unanswered(expression, found, device=report)
+    return structs.replace(
+        unanswered(expression, None, device=report),
+        peak_of=found.of,
+        recorded_bytes=found.recorded,
+        peak_bytes=found.peak,
+        gain_bytes=found.gain,
+        assumes=found.assumes,
     )
 
 

@@ -13,6 +13,7 @@ from string import Formatter
 from typing import Any, Final, Literal
 
 from npuperf.base.units import (
+    byte_interval,
     byte_text,
     change,
     changes,
@@ -44,6 +45,7 @@ _FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
     "ns_change": changes,
     "share": percents,
     "share_change": percent_changes,
+    "bytes": byte_interval,
 }
 #: What stands between the items of a series, unless something else is said.
 _COMMA: Final = ", "
@@ -174,9 +176,9 @@ def share_change(value: float | None, high: float | None = None) -> Quantity:
     return Quantity(value, "share_change", high)
 
 
-def size(value: int) -> Quantity:
-    """Return a number of bytes."""
-    return Quantity(value, "bytes")
+def size(value: int, high: int | None = None) -> Quantity:
+    """Return a number of bytes, or an interval of them."""
+    return Quantity(value, "bytes", high)
 
 
 def mib(value: int | None) -> Quantity:

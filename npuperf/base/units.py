@@ -95,6 +95,8 @@ def byte_text(size: float) -> str:
     """Render a number of bytes, e.g. ``1.5 MiB``."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = 0
+    if size < 0:
+        return f"-{byte_text(-size)}"
     while size >= 1024 and power < len(units) - 1:
         size /= 1024
         power += 1
@@ -104,6 +106,12 @@ def byte_text(size: float) -> str:
 def mib_text(size: float | None) -> str:
     """Render bytes as MiB with three decimals, in which the allocator's 512 bytes show, e.g. ``10282.749 MiB``."""
     return "–" if size is None else f"{size / (1 << 20):.3f} MiB"
+
+
+def byte_interval(low: float, high: float) -> str:
+    """Render an interval of bytes; one number where both read the same."""
+    ends = dict.fromkeys(byte_text(end) if end else "0" for end in (low, high))
+    return " … ".join(ends)
 
 
 def grouped(value: float, decimals: int = 0) -> str:

@@ -6,7 +6,11 @@
                | "launches" [":" type] | "sync" [":" place]
 
 ``factor`` scales the target's time (0 removes it); ``type`` and ``place`` may hold wildcards. A sync is there or
-not, so its factor is 0. ``launches*0.5`` means that two kernels become one launch.
+not, so its factor is 0. ``launches*0.5`` means that two kernels become one launch. Or an expression is of memory
+alone (:mod:`npuperf.device.memory_whatif`):
+
+    change     = "block:" operator "*" factor | "batch*" factor | "recompute:" part | "free_at_last_use"
+               | "hccl_buffer=" megabytes
 """
 
 from __future__ import annotations
@@ -98,25 +102,32 @@ _ONCE: Final = Lock()
 #: Share of the window below which assumed gaps are not worth replaying.
 _NOTABLE: Final = 0.005
 _CHANGE: Final = re.compile(
-    r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync)(?::(?P<name>.+))?\*(?P<factor>\d+\.?\d*|\.\d+)$"
+    r"^(?P<target>host|latency|compute|comm|copies|op|launches|sync|block|batch)(?::(?P<name>.+))?"
+    r"\*(?P<factor>\d+\.?\d*|\.\d+)$"
 )
+#: Changes of memory without a factor.
+_OF_MEMORY: Final = re.compile(
+    r"^(?:(?P<target>recompute):(?P<name>.+)|(?P<last>free_at_last_use)|(?P<hccl>hccl_buffer)=(?P<mb>[1-9]\d{0,5}))$"
+)
+_MEMORY: Final = ("block", "batch", "recompute", "free_at_last_use", "hccl_buffer")
 #: Names longer than this are named by a part of them; signs that mean something in expressions are wildcards.
 _LONG: Final = 60
 _MEANING: Final = re.compile(r"[,*?\[]")
 _WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
-_NAMED: Final = ("host", "op", "launches", "sync")
+_NAMED: Final = ("host", "op", "launches", "sync", "block")
 #: Host time by what it is for, beside its causes: pauses, and all that is neither a pause nor in NOT_LAUNCHING.
 _PAUSE: Final = "pause"
 _LAUNCHES: Final = "launching"
 _KINDS: Final = (*CAUSES[1:], _PAUSE, _LAUNCHES)
 GRAMMAR: Final = say(
     "TARGET*FACTOR[,…] with host, host:CAUSE, latency, compute, comm, copies, op:TYPE, launches[:TYPE], sync[:PLACE] "
-    '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"'
+    '(factor 0), or overlap; e.g. "host*0.5", "op:MatMul*0.5,comm*0.8", "sync*0"; of memory block:OP*FACTOR, '
+    "batch*FACTOR, recompute:PART, free_at_last_use, hccl_buffer=MB"
 )
 
 
 class Change(Struct, frozen=True):
-    """One change of an expression."""
+    """One change of an expression. ``factor``: of ``hccl_buffer`` MB."""
 
     target: str
     name: str | None
@@ -136,6 +147,10 @@ def parse(expression: str) -> list[Change]:
         if text == "overlap":
             changes.append(Change("overlap", None, 0.0))
             continue
+        if of_memory := _OF_MEMORY.match(text):
+            target = of_memory["target"] or of_memory["last"] or of_memory["hccl"]
+            changes.append(Change(target, of_memory["name"], float(of_memory["mb"] or 0)))
+            continue
         found = _CHANGE.match(text)
         if found is None:
             raise UsageError(say("what-if: cannot read {text}", text=repr(text)), hint=GRAMMAR)
@@ -145,6 +160,8 @@ def parse(expression: str) -> list[Change]:
             wrong = say("{target} takes no name", target=target)
         elif target == "op" and not name:
             wrong, hint = say("op needs an operator type"), say('e.g. "op:MatMul*0.5"')
+        elif target == "block" and not name:
+            wrong, hint = say("block needs the operator that asks for the memory"), say('e.g. "block:aten::cat*0"')
         elif target == "sync" and factor:
             wrong = say("a sync can only be removed (sync*0)")
         elif target == "host" and name and name not in (*CAUSES, *_KINDS):
@@ -153,7 +170,26 @@ def parse(expression: str) -> list[Change]:
         if wrong is not None:
             raise UsageError(say("what-if: {wrong}, in {text}", wrong=wrong, text=repr(text)), hint=hint)
         changes.append(Change(target, name, factor))
+    _refuse_mixtures(expression, changes)
     return changes
+
+
+def _refuse_mixtures(expression: str, changes: list[Change]) -> None:
+    """Raise UsageError where changes of one expression have no answer in common."""
+    kinds = {change.target in _MEMORY for change in changes}
+    wrong = None
+    if len(kinds) > 1:
+        wrong = say("changes of time and of memory have no answer in common")
+    elif len(changes) > 1 and any(change.target == "hccl_buffer" for change in changes):
+        wrong = say("hccl_buffer changes what lies outside of PyTorch's memory")
+    if wrong is not None:
+        raise UsageError(say("what-if: {wrong}, in {text}", wrong=wrong, text=repr(expression)),
+                         hint=say("ask for each by a --what-if of its own"))  # fmt: skip
+
+
+def is_of_memory(expression: str) -> bool:
+    """Tell whether a readable expression is about memory."""
+    return parse(expression)[0].target in _MEMORY
 
 
 class Scene(Struct, frozen=True):

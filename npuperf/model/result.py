@@ -808,6 +808,10 @@ class WhatIf(Model, frozen=True, kw_only=True):
     Communication of a device by itself may be waiting for other ranks, which no faster network shortens: ``span_ns``
     and ``gain_pct`` take all of it for transfer, the lower ends only what is transfer for certain. ``run``: as of a
     device.
+
+    Of a change of memory the fields of time are null: ``recorded_bytes``: the peak as recorded, of PyTorch's allocated
+    memory or of all that the process has (``peak_of``); ``peak_bytes``: with the change, as the model has it;
+    ``gain_bytes``: by how much it is lower, least and most; ``assumes``: what that presupposes.
     """
 
     expr: str
@@ -822,6 +826,11 @@ class WhatIf(Model, frozen=True, kw_only=True):
     rank: int | None
     device: int | None
     run: str | None = None
+    peak_of: Literal["allocated", "process"] | None = None
+    recorded_bytes: int | None = None
+    peak_bytes: int | None = None
+    gain_bytes: tuple[int, int] | None = None
+    assumes: list[Message] = []
 
 
 class HostSum(Model, frozen=True, kw_only=True):

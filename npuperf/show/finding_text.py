@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 
-from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, ns, say, say_n, series, share
+from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, ns, say, say_n, series, share, size
 from npuperf.base.units import percents
 from npuperf.model.result import CoreSplit, Device, Finding, Result, RuleCheck, SuperKernelScope, WhatIf
 from npuperf.show.analysis_tables import NAMED
@@ -36,8 +36,29 @@ def _worth(w: WhatIf) -> bool:
     return max(w.gain_pct or 0.0, most if not least else 0.0) >= 100 * WORTH
 
 
+def _peak(w: WhatIf) -> Message | None:
+    """Say how the peak of memory changes, from what can be to what is certain, and what that presupposes."""
+    if w.gain_bytes is None:
+        return None
+    least, most = w.gain_bytes
+    lower = say("{bytes} less", bytes=size(least, most))
+    if w.recorded_bytes is not None:
+        then = size(w.recorded_bytes - most, w.recorded_bytes - least)
+        if w.peak_of == "process":
+            lower = say("the process's memory {now} → {then}", now=size(w.recorded_bytes), then=then)
+        else:
+            lower = say("peak {now} → {then}", now=size(w.recorded_bytes), then=then)
+    return chain(lower, *w.assumes)
+
+
+def _saved(w: WhatIf) -> str | None:
+    if w.gain_bytes is not None:
+        return str(size(*w.gain_bytes))
+    return w.gain_ns_per_step and str(ns(*w.gain_ns_per_step))
+
+
 def _change(w: WhatIf) -> str:
-    note = w.reason or w.title
+    note = w.reason or w.title or _peak(w)
     said = say("{change}: {note}", change=w.expr, note=note) if note is not None else say("{change}", change=w.expr)
     return text(said)
 
@@ -45,7 +66,7 @@ def _change(w: WhatIf) -> str:
 _COMPACT: Final = NAMED["what_if"].only(
     Column("rank", say("rank"), "id", lambda w: w.device if w.rank is None else w.rank, 0, quiet=True),
     Column("share", say("%"), get=_saved_share, weight=0),
-    Column("saved", say("saved"), get=lambda w: w.gain_ns_per_step and str(ns(*w.gain_ns_per_step))),
+    Column("saved", say("saved"), get=_saved),
     Column("change", say("change"), get=_change, weight=0),
 )
 
@@ -62,7 +83,8 @@ def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[
     replays = [d.replay for d in result.devices] if result.cluster is None else [result.cluster.replay]
     errors = [replay.error for replay in replays if replay and replay.usable]
     off = say("{error} off the measured window", error=share(max(errors))) if errors else None
-    about = chain(say("replayed"), off, say("in % of span"))
+    of_time = any(w.gain_bytes is None for w in rows)
+    about = chain(say("replayed"), *((off, say("in % of span")) if of_time else ()))
     table = filled(_COMPACT, [(w,) for w in rows])
     yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
 
