@@ -29,8 +29,9 @@ class Block(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """What lived ``before`` the window, blocks, and ``older`` ones that are given back (time, bytes).
 
-    ``reserved`` is constant; ``outside``: bytes of modules; ``unnamed``: of the process, of no module. ``sampled``:
-    times of samples. ``unwritten``: places of blocks without a row, as where rows are lost.
+    ``reserved``: at first, and what it becomes later (``grows``: time, bytes); ``outside``: bytes of modules;
+    ``unnamed``: of the process, of no module. ``sampled``: times of samples. ``unwritten``: places of blocks without a
+    row, as where rows are lost.
     """
 
     before: int
@@ -41,6 +42,11 @@ class Plan(Struct, frozen=True):
     unnamed: int = 90 * MIB
     sampled: tuple[int, ...] = (0, 1_000_000)
     unwritten: frozenset[int] = frozenset()
+    grows: tuple[tuple[int, int], ...] = ()
+
+    def reserved_at(self, time: int) -> int:
+        """Return what the allocator has of the device."""
+        return next((size for t, size in reversed(self.grows) if t <= time), self.reserved)
 
     def counters(self) -> list[tuple[int, int, int]]:
         """Return time, allocated and active after every event, by adding up."""
@@ -101,8 +107,8 @@ def write_memory(plan: Plan, output: Path, *, columns: int = 15, device: int = 0
             "" if not ended else us(back - block.start),
             *(["" if not ended else us(active - block.start)] if new else []),
         ]
-        cells += [mb(first[0]), mb(plan.reserved), *([mb(first[1])] if new else [])]
-        cells += [mb(last[0]), mb(plan.reserved)] if last else ["", ""]
+        cells += [mb(first[0]), mb(plan.reserved_at(block.start)), *([mb(first[1])] if new else [])]
+        cells += [mb(last[0]), mb(plan.reserved_at(back))] if last else ["", ""]
         cells += ([mb(last[1]) if last else "", str(block.stream)] if new else []) + [f"NPU:{device}"]
         rows.append(",".join(cells))
     (output / "operator_memory.csv").write_text("\r\n".join(rows) + "\r\n", newline="")
@@ -111,12 +117,14 @@ def write_memory(plan: Plan, output: Path, *, columns: int = 15, device: int = 0
         + ("Total Active(MB),Stream Ptr," if new else "")
         + "Device Type"
     ]
-    process = plan.reserved + sum(plan.outside.values()) + plan.unnamed
-    rows += [f"APP,{at(t)},,{mb(process)},{',,' if new else ''}NPU:{device}" for t in plan.sampled]
+    beside = sum(plan.outside.values()) + plan.unnamed
+    rows += [f"APP,{at(t)},,{mb(plan.reserved_at(t) + beside)},{',,' if new else ''}NPU:{device}" for t in plan.sampled]
     for time, allocated, active in counters:
         for component in ("PTA", "PTA+GE"):
             more = [mb(active), "2"] if new else []
-            rows.append(",".join([component, at(time), mb(allocated), mb(plan.reserved), *more, f"NPU:{device}"]))
+            rows.append(
+                ",".join([component, at(time), mb(allocated), mb(plan.reserved_at(time)), *more, f"NPU:{device}"])
+            )
     (output / "memory_record.csv").write_text("\r\n".join(rows) + "\r\n", newline="")
     modules = {**plan.outside, "APP": plan.reserved, "SLOG": 0}
     rows = ["Component,Timestamp(us),Total Reserved(MB),Device"]
@@ -137,7 +145,8 @@ class Training(Struct, frozen=True):
     The optimizer gives gradients back. ``leak``: bytes that each step keeps for good; ``late``: bytes of an activation
     of layer 0 that is given back only at the end of the step; ``spike``: bytes of a block of backward that lives for a
     moment, in the middle of it; ``state``: what the optimizer keeps from the first step on. ``modules``: whether the
-    host's ranges of the layers' forward are recorded; each layer keeps ``small`` beside its activation.
+    host's ranges of the layers' forward are recorded; each layer keeps ``small`` beside its activation; ``calls``:
+    what else the host does.
     """
 
     steps: int = 4
@@ -151,6 +160,7 @@ class Training(Struct, frozen=True):
     state: int = 0
     modules: bool = False
     small: int = 0
+    calls: tuple[H, ...] = ()
 
     def times(self, step: int) -> tuple[int, int]:
         """Return when a step begins and ends on the host."""
@@ -182,7 +192,7 @@ class Training(Struct, frozen=True):
 
     def write(self, root: Path, *, memory: bool = True) -> Path:
         """Write the profile; without ``memory`` the same without its files."""
-        kernels, host = [], []
+        kernels, host = [], [*self.calls]
         steps = {}
         for step in range(self.steps):
             begin, end = self.times(step)

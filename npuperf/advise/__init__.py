@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from npuperf.advise import core_use, fused_operators, host_waits, launches, moves, pauses, ranks, settings, transfers
-from npuperf.advise.rule import JobView, Rule, load_shipped
+from npuperf.advise import (
+    core_use,
+    fused_operators,
+    host_waits,
+    launches,
+    memory_rules,
+    moves,
+    pauses,
+    ranks,
+    settings,
+    transfers,
+)
+from npuperf.advise.rule import JobView, MemoryView, Rule, load_shipped
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster
@@ -57,6 +68,15 @@ RULES: Final[list[Rule]] = [
     transfers.relayed_transfers,
     transfers.small_packets,
     transfers.odd_packets,
+    memory_rules.memory_headroom,
+    memory_rules.memory_leak,
+    memory_rules.short_peak,
+    memory_rules.late_release,
+    memory_rules.gradient_copies,
+    memory_rules.memory_fragments,
+    memory_rules.waiting_blocks,
+    memory_rules.hccl_buffers,
+    memory_rules.device_allocations,
 ]
 
 _ORDER: Final = {"problem": 0, "cannot_tell": 1, "ok": 2}
@@ -82,6 +102,12 @@ def advise(view: DeviceView, names: Sequence[str] = (), summary: RankSummary | N
     """
     rules = [r for r in RULES if (not names or r.name in names) and (r.any_device or not view.profile.kineto)]
     return sort_findings([r.ask(view, summary) for r in rules if r.on_device or r.on_rank])
+
+
+def advise_memory(view: MemoryView, names: Sequence[str] = ()) -> list[Finding]:
+    """Ask every rule about memory, or those named, where a device's memory was recorded."""
+    rules = [r for r in RULES if not names or r.name in names]
+    return sort_findings([rule.ask_memory(view) for rule in rules if rule.on_memory])
 
 
 def advise_job(study: JobStudy, cluster: Cluster, thresholds: Thresholds, names: Sequence[str] = ()) -> list[Finding]:
@@ -114,6 +140,7 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
 
     def rank(f: Finding) -> tuple[int, int, float]:
         gain = f.gain_ns_per_step[1] if f.gain_ns_per_step else 0
+        gain = gain or (f.gain_bytes[1] if f.gain_bytes else 0)
         return _ORDER[f.status], _SEVERITY[f.severity], -float(gain)
 
     return sorted(findings, key=rank)

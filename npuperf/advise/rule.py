@@ -13,10 +13,14 @@ from msgspec import Struct, field
 from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Choice, Need, Option, Requirement, choose
 from npuperf.base.messages import Message, Series, chain, factor, ns, say, series
 from npuperf.base.units import short_names
+from npuperf.device.memory_study import MemoryStudy
 from npuperf.device.rank_summary import RankSummary
+from npuperf.device.study import Study
 from npuperf.device.view import DeviceView
+from npuperf.model.device import DeviceProfile
 from npuperf.model.job_result import Cluster
 from npuperf.model.labels import Mask
+from npuperf.model.memory_result import Memory
 from npuperf.model.result import Bound, Finding, Precondition, Severity
 from npuperf.model.thresholds import Thresholds
 
@@ -33,7 +37,8 @@ class TypeRow(TypedDict):
 
 
 class Detected(Struct, frozen=True, kw_only=True):
-    """What takes time. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min and max.
+    """What takes time, or memory. ``refute``: what would show that this is not the cause; ``gain``: ns per step, min
+    and max; ``gain_bytes``: likewise of memory.
 
     ``next``: what to do, or options in the order of preference, of which those are advised that fit the run; what the
     first of them saves by itself takes the place of ``gain``, where it is known;
@@ -46,6 +51,7 @@ class Detected(Struct, frozen=True, kw_only=True):
     next: Message | tuple[Option, ...] | None
     evidence: dict[str, Any]
     gain: tuple[int, int] | None = None
+    gain_bytes: tuple[int, int] | None = None
     code: str | None = None
     severity: Severity | None = None
     rank: int | None = None
@@ -62,6 +68,8 @@ class Untold(Struct, frozen=True):
 
 #: None: there is no problem.
 Answer = Detected | Untold | None
+#: What every finding about memory presupposes.
+_RECORDED: Final = Precondition(what=say("recorded: {data}", data=say("memory")), holds=True)
 #: What every finding about several ranks presupposes; without it there is no job to ask about.
 _MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
 
@@ -71,7 +79,8 @@ class Rule(Struct, frozen=True):
 
     ``on_device`` is asked only where something of all ``needs`` is recorded. That there is no problem is said only
     where enough of it is. ``on_rank`` is asked in its place where the device communicates; its answers stand only where
-    no job was found. ``on_job`` has answers only where there is a problem.
+    no job was found. ``on_job`` has answers only where there is a problem. ``on_memory``: asked only where memory was
+    recorded, also of a device without kernels.
     ``requires``: in runs of another kind the problem cannot exist. ``any_device``: it asks nothing that only an NPU
     has; ``relieves``: the limit that its problem is about.
     """
@@ -86,6 +95,7 @@ class Rule(Struct, frozen=True):
     requires: tuple[Requirement, ...] = ()
     on_rank: Callable[[DeviceView, RankSummary], Answer] | None = None
     on_job: Callable[[JobView], list[Detected]] | None = None
+    on_memory: Callable[[MemoryView], Answer] | None = None
 
     def ask(self, view: DeviceView, summary: RankSummary | None = None) -> Finding:
         """Return the answer for a device; the gain's share of the step sets the severity.
@@ -127,6 +137,34 @@ class Rule(Struct, frozen=True):
             alternatives=choice.alternatives,
             excluded=choice.excluded,
             gain_withheld=withheld,
+        )
+
+    def ask_memory(self, view: MemoryView) -> Finding:
+        """Return the answer for a device's memory; of a gain in time the least is nothing and the most the step."""
+        assert self.on_memory is not None
+        answer = self.on_memory(view)
+        problem = answer if isinstance(answer, Detected) else None
+        assert problem is None or not isinstance(problem.next, tuple), "of memory there is one advice"
+        untold = answer.needs if isinstance(answer, Untold) else None
+        gain, step = problem.gain if problem else None, view.step_ns
+        return Finding(
+            rule=self.name,
+            status="problem" if problem else "cannot_tell" if untold else "ok",
+            severity=(problem and problem.severity) or "low",
+            title=problem.title if problem else self.title,
+            evidence=answer.evidence if answer else {},
+            gain_ns_per_step=gain,
+            gain_pct=(100 * gain[0] / step, 100 * gain[1] / step) if gain and step else None,
+            gain_per="step" if step else "window",
+            gain_bytes=problem.gain_bytes if problem else None,
+            refute=problem.refute if problem else None,
+            next=problem.next if problem and isinstance(problem.next, Message) else untold,
+            code=problem.code if problem else None,
+            needs=untold,
+            source=self.source,
+            rank=view.profile.rank,
+            device=view.profile.device,
+            preconditions=[_RECORDED],
         )
 
     def ask_job(self, job: JobView) -> list[Finding]:
@@ -193,6 +231,25 @@ def rule(
 ) -> Callable[[Callable[[DeviceView], Answer]], Rule]:
     """Make a function that looks at one device the rule of its name."""
     return lambda look: Rule(look.__name__, title, source, needs, look, any_device, relieves, requires)
+
+
+class MemoryView(Struct, frozen=True):
+    """A device's memory as rules see it: what is worked out of it, and its part of the document.
+
+    ``device``: the study of its tasks, None where there are none.
+    """
+
+    study: MemoryStudy
+    memory: Memory
+    profile: DeviceProfile
+    device: Study | None
+    thresholds: Thresholds
+
+    @property
+    def step_ns(self) -> int:
+        """How long a step takes in the middle, 0 where none is recorded."""
+        steps = None if self.device is None else self.device.steps
+        return int(np.median(steps.end - steps.start)) if steps is not None and len(steps) else 0
 
 
 class JobView(Struct, frozen=True):

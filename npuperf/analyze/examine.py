@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Struct, field, structs
 
-from npuperf.advise import advise
+from npuperf.advise import advise, advise_memory, sort_findings
 from npuperf.advise.launches import NO_LAUNCHING, NO_WAIT, may_capture, without_launching
+from npuperf.advise.rule import MemoryView
 from npuperf.analyze.describe import describe, judge_window
 from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import Question
@@ -188,7 +190,12 @@ def examine(
         summary=summary,
         listed=listed,
         judged=of_window,
-        findings=advise(view, request.rules, summary),
+        findings=sort_findings(
+            [
+                *advise(view, request.rules, summary),
+                *_of_memory(memory, report, profile, study, thresholds, request.rules),
+            ]
+        ),
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check_limit(expected, expectation, cores) for expectation in request.expect],
     )
@@ -290,6 +297,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         excerpt=mixed,
         sums=RankSums.of(chosen, profile.stage),
         summary=summary,
+        findings=_of_memory(memory, report, profile, None, thresholds, request.rules),
         what_if=[
             _lowered(expr, memory, profile, None, report)
             if is_of_memory(expr)
@@ -298,6 +306,20 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
             if not names_ranks(expr)
         ],
     )
+
+
+def _of_memory(
+    memory: MemoryStudy | None,
+    report: Device,
+    profile: DeviceProfile,
+    study: Study | None,
+    thresholds: Thresholds,
+    names: Sequence[str],
+) -> list[Finding]:
+    """Ask the rules about memory; nothing where none is recorded."""
+    if memory is None or report.memory is None:
+        return []
+    return advise_memory(MemoryView(memory, report.memory, profile, study, thresholds), names)
 
 
 #: Changes of the host's part in a step begin so.

@@ -236,6 +236,7 @@ _BUILTIN: Final = re.compile(r"^<built-in ")
 #: Modules without which a name needs no closer look.
 _CANDIDATE: Final = re.compile(
     r"torch/(utils/data|_dynamo|_functorch|_inductor)/|triton/compiler/|torchair/|torch(_npu)?/(cuda|npu)/graphs\.py"
+    r"|torch_npu/npu/memory\.py"
 )
 _COLLECT: Final = re.compile(r"^<built-in (function collect>|method collect of module )")
 #: Modules (paths in a package, anchored at its name) and functions whose frames stand for a cause.
@@ -257,6 +258,7 @@ _KNOWN: Final = tuple(
         ("capture", r"torch_npu/npu/graphs\.py",
          r"__enter__|__exit__|capture_begin|capture_end|make_graphed_callables"),
         ("capture", r"torch/_inductor/cudagraph_trees\.py", r"record_function|_record|run_eager|try_end_curr_warmup"),
+        ("memory", r"torch_npu/npu/memory\.py", r"empty_cache"),
         ("compile", r"torchair/(core/)?\w*_?concrete_graph\w*(/\w+)?\.py", r"compile"),
     )
 )  # fmt: skip

@@ -760,8 +760,9 @@ class Finding(Model, frozen=True, kw_only=True):
     had steps to spread it over. ``gain_pct`` is of a step, or of the whole window. ``relieves``: the limit that it is
     about, so that a verdict can name a larger lever of another kind. ``preconditions``: what the answer and its advice
     presuppose; ``alternatives``: what else applies, after ``next``; ``excluded``: advice that the run
-    rules out. ``gain_withheld``: why a computed gain is not told. ``run``: as of a device. ``also``: other ranks of
-    which the rule says the same, each with a finding of its own where the document is whole.
+    rules out. ``gain_withheld``: why a computed gain is not told. ``gain_bytes``: of memory, least and most. ``run``:
+    as of a device. ``also``: other ranks of which the rule says the same, each with a finding of its own where the
+    document is whole.
     """
 
     rule: str
@@ -784,6 +785,7 @@ class Finding(Model, frozen=True, kw_only=True):
     alternatives: list[Message] = []
     excluded: list[Excluded] = []
     gain_withheld: Message | None = None
+    gain_bytes: tuple[int, int] | None = None
     run: str | None = None
     also: list[AlsoFound] = []
 

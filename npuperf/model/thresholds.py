@@ -64,6 +64,14 @@ class Thresholds(Struct, frozen=True):
     enough_data: float
     recording_cost_share: float
     compile_call_ns: int
+    fragments_share: float
+    memory_share: float
+    leak_steps: int
+    leak_share: float
+    short_peak_share: float
+    short_peak_drop: float
+    late_share: float
+    headroom_share: float
     compare_ratio: float
     compare_floor_ns: int
 

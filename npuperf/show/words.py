@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from npuperf.base.messages import Message, Parameter, chain, ns, say, say_n, series, share
+from npuperf.base.messages import size as in_bytes
 from npuperf.base.units import spread
 from npuperf.model.result import Device, Finding, Result
 from npuperf.show.language import lines_of
@@ -125,6 +126,8 @@ def gain(finding: Finding) -> Message:
     """Say what a finding expects to save, an interval per step."""
     if finding.gain_withheld is not None:
         return finding.gain_withheld
+    if finding.gain_bytes is not None:
+        return say("saves {bytes} of memory", bytes=in_bytes(*finding.gain_bytes))
     if finding.gain_ns_per_step is None or finding.gain_pct is None:
         return say("the gain cannot be computed from this data")
     saved = ns(*finding.gain_ns_per_step)

@@ -41,6 +41,11 @@ RANK_RULE_NAMES = {
     "slowed_compute", "small_packets", "uneven_experts",
 }  # fmt: skip
 ALONE = {"exposed_communication", "slowed_compute"}
+#: Asked where memory was recorded.
+OF_MEMORY = {
+    "device_allocations", "gradient_copies", "hccl_buffers", "late_release", "memory_fragments", "memory_headroom",
+    "memory_leak", "short_peak", "waiting_blocks",
+}  # fmt: skip
 ASKED = RULE_NAMES | ALONE
 ANY_DEVICE = {
     "blocking_copies", "captures", "compilation", "data_loading", "early_steps", "garbage_collection", "graph_capture",
@@ -51,11 +56,12 @@ ANY_DEVICE = {
 def test_every_rule_is_registered() -> None:
     topics = [importlib.import_module(m.name) for m in pkgutil.iter_modules(advise.__path__, "npuperf.advise.")]
     made = [v for topic in topics for v in vars(topic).values() if isinstance(v, Rule)]
-    assert {rule.name for rule in made} == RULE_NAMES | RANK_RULE_NAMES == {*rule_names()}
+    assert {rule.name for rule in made} == RULE_NAMES | RANK_RULE_NAMES | OF_MEMORY == {*rule_names()}
     assert len(RULES) == len(rule_names()) and all(any(rule is one for one in made) for rule in RULES)
     assert {r.name for r in RULES if r.on_device} == RULE_NAMES
     assert {r.name for r in RULES if r.on_job} == RANK_RULE_NAMES
     assert {r.name for r in RULES if r.on_rank} == ALONE
+    assert {r.name for r in RULES if r.on_memory} == OF_MEMORY
     no_npu = {"slow_rank", "uneven_experts", "exposed_communication"}
     assert {r.name for r in RULES if r.on_job and r.any_device} == no_npu
     assert {r.name for r in RULES if r.on_device and r.any_device} == ANY_DEVICE
