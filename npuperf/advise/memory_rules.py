@@ -61,14 +61,19 @@ def _replay(view: MemoryView) -> MemoryReplay | Untold:
 def _held_by(view: MemoryView, rows: I64) -> list[dict[str, object]]:
     """Sum blocks up by operator and line, the most bytes first."""
     blocks, where = view.study.blocks, view.study.purpose.where
-    sums: dict[tuple[str | None, str | None], list[int]] = {}
-    order = rows[np.argsort(-blocks.size[rows], kind="stable")]
-    for row in order.tolist():
-        entry = sums.setdefault((blocks.name[row], where[row]), [0, 0])
-        entry[0] += 1
-        entry[1] += int(blocks.size[row])
-    ranked = sorted(sums.items(), key=lambda item: -item[1][1])[:_NAMED]
-    return [{"operator": op, "where": line, "count": n, "bytes": total} for (op, line), (n, total) in ranked]
+    keys = blocks.name.codes[rows].astype(np.int64) * (len(where.names) + 1) + where.codes[rows]
+    _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    sums = np.zeros(len(first), np.int64)
+    np.add.at(sums, group, blocks.size[rows])
+    return [
+        {
+            "operator": blocks.name[int(rows[first[i]])],
+            "where": where[int(rows[first[i]])],
+            "count": int(counts[i]),
+            "bytes": int(sums[i]),
+        }
+        for i in np.argsort(-sums, kind="stable")[:_NAMED].tolist()
+    ]
 
 
 def _quoted(rows: list[dict[str, object]]) -> Message:
@@ -160,8 +165,8 @@ def memory_leak(view: MemoryView) -> Answer:
     names = {(leak.operator, leak.where) for leak in view.memory.leaks}
     blocks, purpose = view.study.blocks, view.study.purpose
     kept = np.flatnonzero((blocks.freed == NO_TIME) & (purpose.step >= 0))
-    rows = [row for row in kept.tolist() if (blocks.name[row], purpose.where[row]) in names]
-    mine = np.array(rows, np.int64)
+    named = [(blocks.name[row], purpose.where[row]) in names for row in kept.tolist()]
+    mine = kept[np.array(named, np.bool_)]
     sums = np.bincount(purpose.step[mine], blocks.size[mine], minlength=len(view.study.steps))[:-1]
     gain = replay.without(mine)
     room = view.memory.headroom_bytes or 0
@@ -358,17 +363,16 @@ def short_peak(view: MemoryView) -> Answer:
     replay = _replay(view)
     if isinstance(replay, Untold):
         return replay
-    times, allocated = replay.curve(replay.lives)
+    times, allocated = replay.times, replay.recorded
     if len(times) < 2:
         return None
     lasts, level = np.diff(times), allocated[:-1]
-    order = np.argsort(-level, kind="stable")
-    above = np.cumsum(lasts[order])  # how long it is at least as high as each
-    short = above <= view.thresholds.short_peak_share * int(lasts.sum())
-    rest = level[order][~short]
-    lower = int(max(rest.max(initial=0), allocated[-1]))
-    if replay.peak - lower <= view.thresholds.short_peak_drop * replay.peak:
+    moment, limit = view.thresholds.short_peak_share * int(lasts.sum()), (1 - view.thresholds.short_peak_drop)
+    if int(allocated[-1]) >= limit * replay.peak or int(lasts[level >= limit * replay.peak].sum()) > moment:
         return None
+    order = np.argsort(-level, kind="stable")
+    rest = level[order][np.cumsum(lasts[order]) > moment]  # all but the highest, for as long as a moment is
+    lower = int(max(rest.max(initial=0), allocated[-1]))
     high = np.flatnonzero(allocated > lower)
     begins = high[np.append(True, np.diff(high) > 1)]
     ends = high[np.append(np.diff(high) > 1, True)]

@@ -78,42 +78,42 @@ class Lives(Struct, frozen=True):
 
 
 class MemoryReplay(Struct, frozen=True):
-    """The recorded curve, to be drawn with other blocks: what is ``beside`` them at each of ``times``; its ``peak``."""
+    """The ``recorded`` curve at ``times``, to be drawn anew: what lies ``beside`` the blocks; its ``peak``."""
 
     lives: Lives
     times: I64
+    recorded: I64
     beside: I64
     peak: int
 
     @classmethod
     def of(cls, study: MemoryStudy) -> MemoryReplay | Message:
-        """Set up the replay, or say why the recorded curve does not follow from the blocks."""
+        """Set up the replay, or say why the recorded curve does not follow from the blocks.
+
+        It does where what lies beside them only ever falls, which the study has looked at.
+        """
         if study.doubt is not None:
             return study.doubt
         counters, blocks = study.memory.counters, study.blocks
         last = np.flatnonzero(np.append(counters.time[1:] != counters.time[:-1], True))
-        lives = Lives(np.arange(len(blocks)), blocks.start, ends_of(blocks), blocks.size)
-        replay = cls(lives, counters.time[last], study.before[last], int(counters.allocated.max()))
-        if replay.peak_of(lives) != replay.peak:
+        recorded, peak = counters.allocated[last], int(counters.allocated.max())
+        if int(recorded.max()) != peak:
             return say("several events of the allocator have the time of the peak, so their order is not known")
-        return replay
+        lives = Lives(np.arange(len(blocks)), blocks.start, ends_of(blocks), blocks.size)
+        return cls(lives, counters.time[last], recorded, study.before[last], peak)
 
-    def curve(self, lives: Lives) -> tuple[I64, I64]:
-        """Return times, and what is allocated at each with these blocks."""
+    def peak_of(self, lives: Lives) -> int:
+        """Return the highest instant of the curve with other blocks, bytes."""
         fresh = lives.start[len(self.lives.start) :]
         times = np.union1d(self.times, fresh) if len(fresh) else self.times
         beside = self.beside[np.maximum(passed(self.times, times) - 1, 0)]
-        return times, beside + held(lives.start, lives.end, lives.size, times)
-
-    def peak_of(self, lives: Lives) -> int:
-        """Return the highest instant of the curve with these blocks, bytes."""
-        return int(self.curve(lives)[1].max())
+        return int((beside + held(lives.start, lives.end, lives.size, times)).max())
 
     def without(self, rows: I64) -> int:
         """Return by how much the peak is lower where some blocks are not there, bytes."""
-        chosen = np.zeros(len(self.lives.block), np.bool_)
-        chosen[rows] = True
-        return self.peak - self.peak_of(self.lives.scaled(chosen, 0))
+        lives = self.lives
+        gone = held(lives.start[rows], lives.end[rows], lives.size[rows], self.times)
+        return self.peak - int((self.recorded - gone).max())
 
 
 class Lowered(Struct, frozen=True):
