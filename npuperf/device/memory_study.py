@@ -300,7 +300,7 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
     operator = memory.blocks.name[int(alive[-1])] if len(alive) and memory.blocks.start[alive[-1]] == at else None
     at_peak = -1 if at is None else int(place_in(study.steps, np.array([at]))[0])
     part = int(study.purpose.asked[alive[-1]]) if operator is not None else -1
-    steps = _describe_steps(study)
+    steps = _describe_steps(study, origin)
     leaks, leak = _leaks(study)
     starts = [s.start_bytes for s in steps]
     return Memory(
@@ -438,7 +438,7 @@ def _largest(study: MemoryStudy, rows: I64, origin: int) -> list[MemoryBlock]:
     ]
 
 
-def _describe_steps(study: MemoryStudy) -> list[MemoryStep]:
+def _describe_steps(study: MemoryStudy, origin: int) -> list[MemoryStep]:
     """Tell what each step did with memory; steps in which nothing is recorded are left out."""
     counters, blocks, purpose = study.memory.counters, study.blocks, study.purpose
     if not len(counters):
@@ -455,6 +455,7 @@ def _describe_steps(study: MemoryStudy) -> list[MemoryStep]:
         told.append(
             MemoryStep(
                 step=int(study.numbers[place]),
+                start_ns=int(study.steps.start[place]) - origin,
                 peak_bytes=int(own.max()),
                 start_bytes=start,
                 least_bytes=min(start, int(own.min())),

@@ -60,12 +60,13 @@ class ModuleBytes(Model, frozen=True, kw_only=True):
 
 
 class MemoryStep(Model, frozen=True, kw_only=True):
-    """A step: PyTorch's peak, what was allocated when it began, and at least; blocks it asked for, and kept.
+    """A step: when it began, PyTorch's peak, what was allocated then, and at least; blocks it asked for, and kept.
 
     ``kept_bytes``: of blocks that were handed out in it and not given back within the window.
     """
 
     step: int
+    start_ns: int
     peak_bytes: int
     start_bytes: int
     least_bytes: int

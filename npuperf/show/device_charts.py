@@ -251,13 +251,13 @@ def _blame(device: Device, several: bool, where: Whereabouts) -> Chart | None:
             lines = tuple(Slab(p.where, p.ns) for p in sorted(pieces, key=lambda p: -p.ns) if p.where)
             go = where.row(NAMED["blame"], (device, pieces[0]))
             inside.append(Slab(plain(WORDS.get(name, name)), sum(p.ns for p in pieces), lines, go))
-        inside.sort(key=lambda slab: -slab.ns)
-        slabs.append(Slab(plain(CAUSE.get(cause, cause)), sum(slab.ns for slab in inside), tuple(inside)))
-    slabs.sort(key=lambda slab: -slab.ns)
+        inside.sort(key=lambda slab: -slab.size)
+        slabs.append(Slab(plain(CAUSE.get(cause, cause)), sum(slab.size for slab in inside), tuple(inside)))
+    slabs.sort(key=lambda slab: -slab.size)
     root = Slab(plain(say("waiting for the host, {time}", time=ns(total))), total, tuple(slabs))
     caption = chain(
         say("top to bottom: cause, what the host did, line of code; as wide as it takes time"),
-        say("most of it: {cause} ({share})", cause=slabs[0].name, share=share(slabs[0].ns / total)),
+        say("most of it: {cause} ({share})", cause=slabs[0].name, share=share(slabs[0].size / total)),
     )
     title = named(device, say("waiting for the host: what the host did"), several)
     return Chart("blame", title, caption, icicle(root, plain(chain(title, caption))), wide=True)

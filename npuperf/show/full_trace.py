@@ -30,6 +30,7 @@ from npuperf.show.trace_events import (
     core_counters,
     device_of,
     in_turn,
+    memory_counters,
     microseconds,
     names_of,
     sub_tracks,
@@ -119,10 +120,11 @@ class TrackWriter(Struct):
         return track
 
     def device(self, profile: DeviceProfile, device: Device, host: Track, pid: int, clock: TraceClock) -> None:
-        """Write the tasks of a device, its cores in use, and the arrows from their launches and torch operators.
+        """Write a device's tasks, its cores and memory in use, and the arrows from launches and torch operators.
 
         Of a device of which no task is recorded, its communication operations, which their own files tell of.
         """
+        self.writer.write(memory_counters(profile.memory, pid, clock.moments))
         if not len(profile.tasks):
             done = profile.communication.operations
             done = done.take(np.lexsort((-done.end, done.start)))
@@ -258,6 +260,8 @@ class _Job(Struct):
             for profile, device in chosen:
                 begun = profile.tasks.start if len(profile.tasks) else profile.communication.operations.start
                 times.append((begun, self._offset(device)))
+                if (memory := profile.memory) is not None and memory.time_known:
+                    times += [(told.time, self._offset(device)) for told in (memory.counters, memory.process)]
             if not self._begin(times):
                 return
             host = self._write_host(first.host, first.rank, self._offset(device))

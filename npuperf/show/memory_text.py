@@ -44,7 +44,7 @@ def memory_lines(result: Result, *, brief: bool = False) -> list[Line]:
         return []
     memory = device.memory
     beside = () if brief else (_beside(memory), _outside(memory), _steps(memory))
-    parts = (_sum(memory), *beside, _between(result.devices, device))
+    parts = (peak_sum(memory), *beside, _between(result.devices, device))
     return [
         Line(said, "bold" if not place else "") for place, said in enumerate((_peak(device, memory), *parts)) if said
     ]
@@ -83,7 +83,7 @@ def _peak(device: Device, memory: Memory) -> Message:
     return say("memory: peak {peak} on {device} ({when})", peak=mib(memory.peak_bytes), device=who, when=series(when))
 
 
-def _sum(memory: Memory) -> Message | None:
+def peak_sum(memory: Memory) -> Message | None:
     """Say what the peak is made of."""
     if memory.peak_bytes is None:
         return None

@@ -39,6 +39,7 @@ from npuperf.show.trace_events import (
     core_counters,
     device_of,
     in_turn,
+    memory_counters,
     microseconds,
     names_of,
     trace_file,
@@ -134,7 +135,7 @@ class _DeviceOverlay(Struct):
     pid: int = 0
 
     def write(self) -> None:
-        """Write its process, a thread for each kind of thing, and its cores."""
+        """Write its process, a thread for each kind of thing, its cores and its memory."""
         profile, device, job = self.study.profile, self.device, self.job
         name = called(device.rank, text(say("npuperf: what was found")), of_job=job.of_job)
         self.pid = job.writer.process(name, f"{'GPU' if profile.kineto else 'NPU'} {device.device}")
@@ -153,6 +154,7 @@ class _DeviceOverlay(Struct):
         self._track(say("Waiting for the host"), self._waits())
         self._track(say("Other idle time"), self._idle(self.study.timeline.idle))
         job.writer.write(core_counters(profile.tasks, device, self.pid, self.moments))
+        job.writer.write(memory_counters(profile.memory, self.pid, self.moments))
 
     def moments(self, time: I64) -> list[str]:
         """Return times, epoch ns, as µs of the original."""

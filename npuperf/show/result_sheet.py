@@ -98,11 +98,12 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
         blocks.append(Block("findings", say("findings"), lines=none, cards=cards, after=checks))
     undrawn = list(_undrawn(result, view))
     blocks.append(Block("timeline", say("timeline"), lines=undrawn, timeline=bool(view.pictures)))
-    if others := [chart for chart in charts if chart.id not in (*_NEEDLESS, *_OF_COMPARISON)]:
+    if others := [chart for chart in charts if not chart.topic and chart.id not in (*_NEEDLESS, *_OF_COMPARISON)]:
         blocks.append(Block("charts", CHARTS, charts=others))
     for topic, words in TOPICS.items():
-        if tables := _tables_about(topic, result):
-            blocks.append(Block(topic, words, tables=tables))
+        drawn, tables = [chart for chart in charts if chart.topic == topic], _tables_about(topic, result)
+        if drawn or tables:
+            blocks.append(Block(topic, words, charts=drawn, tables=tables))
     read = list(input_lines(result, full=result.cluster is None))
     blocks.append(Block("input", say("input"), lines=read))
     return Sheet(title, facts, verdicts, lines, blocks, f"npuperf analyze {for_shell(result.input.path)}")

@@ -5,7 +5,7 @@ Colours come from classes (``charts.css``): the page's policy forbids ``style``,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 from unicodedata import east_asian_width
@@ -13,7 +13,7 @@ from unicodedata import east_asian_width
 from markupsafe import Markup, escape
 
 from npuperf.base.escape import for_screen
-from npuperf.base.messages import Message, Parameter, ns, say, share
+from npuperf.base.messages import Message, Parameter, Quantity, chain, ns, say, share
 from npuperf.model.result import Device, Partition
 from npuperf.show.language import text
 from npuperf.show.matrix import Matrix
@@ -116,7 +116,7 @@ def edges(parts: Sequence[int], whole: int, length: int) -> list[int]:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """``caption``: what is read off it, with numbers. ``svg``: the whole picture, with its texts and what says it to
-    those who do not see it; else ``matrix``, for a canvas.
+    those who do not see it; else ``matrix``, for a canvas. ``topic``: it stands with the tables of that topic.
     """
 
     id: str
@@ -125,6 +125,7 @@ class Chart:
     svg: Markup | None = None
     matrix: Matrix | None = None
     wide: bool = False
+    topic: str = ""
 
 
 #: Parts of a step that add up to it: the field, its words, the class of its colour.
@@ -243,10 +244,10 @@ def _piece(piece: Piece, low: float, high: float) -> Iterator[Markup]:
             yield element("path", d=lines, class_="stripe")
 
 
-# -- A time split into parts, and these into theirs, one level below the other: every block as wide as it takes long.
+# -- A time, or bytes, split into parts, and these into theirs, one level below the other: as wide as they are large.
 
-#: Widths that it is drawn for: text in it is not stretched, so that there is one for each kind of screen.
-_DRAWN: Final = (("wide-only", 1040), ("narrow-only", 360))
+#: Widths that pictures with text are drawn for: text is not stretched, so that there is one for each kind of screen.
+DRAWN: Final = (("wide-only", 1040), ("narrow-only", 360))
 _ROW, _SIZE, _PAD = 30, 13, 5
 #: Blocks narrower than this, in the units of its width, are in the table alone.
 _NARROWEST: Final = 1.5
@@ -256,20 +257,25 @@ _TINTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """A part: its name, its time, the parts that it has, and where it is in the timeline."""
+    """A part: its name, its size, the parts that it has, where it is in the timeline, and what else is known of it.
+
+    ``colour``: a class of charts.css where it means something, else a tint that tells neighbours apart.
+    """
 
     name: str
-    ns: int
+    size: int
     inside: tuple[Slab, ...] = ()
     go: str = ""
+    note: Message | None = None
+    colour: str = ""
 
 
-def icicle(root: Slab, said: str) -> Markup:
-    """Return the picture of a time split in parts; ``said``: what it shows, for those who do not see it."""
+def icicle(root: Slab, said: str, unit: Callable[[int], Quantity] = ns) -> Markup:
+    """Return the picture of a whole split in parts; ``said``: what it shows, for those who do not see it."""
     height = _ROW * _depth(root)
     drawn = []
-    for class_, width in _DRAWN:
-        blocks = _blocks(root, root.ns, 0.0, float(width), 0, 0)
+    for class_, width in DRAWN:
+        blocks = _blocks(root, root.size, unit, 0.0, float(width), 0, 0)
         drawn.append(element(
             "svg", element("title", said), *blocks, viewBox=f"0 0 {width} {height}", class_=f"icicle {class_}",
             role="img", aria_label=said, focusable="false",
@@ -281,13 +287,17 @@ def _depth(slab: Slab) -> int:
     return 1 + max(map(_depth, slab.inside), default=0)
 
 
-def _blocks(slab: Slab, total: int, left: float, width: float, depth: int, tint: int) -> Iterator[Markup]:
+def _blocks(
+    slab: Slab, total: int, unit: Callable[[int], Quantity], left: float, width: float, depth: int, tint: int
+) -> Iterator[Markup]:
     """Yield a block and those below it; what is too narrow to be seen is left out, and its room left empty."""
     if width < _NARROWEST:
         return
-    part, room = share(slab.ns / total), width - 2 * _PAD
-    said = text(say("{name}: {time} ({share})", name=slab.name, time=ns(slab.ns), share=part))
-    inside = [element("title", said), rect(left, depth * _ROW, width, _ROW, f"slab tint-{tint if depth else _TINTS}")]
+    part, room = share(slab.size / total), width - 2 * _PAD
+    told = say("{name}: {time} ({share})", name=slab.name, time=unit(slab.size), share=part)
+    colour = slab.colour or f"tint-{tint if depth else _TINTS}"
+    inside = [element("title", text(chain(told, slab.note, by=" · "))),
+              rect(left, depth * _ROW, width, _ROW, f"slab {colour}")]  # fmt: skip
     whole = slab.name if depth == 0 else f"{slab.name} {part}"
     if label := whole if width_of(whole, _SIZE) <= room else fitting(slab.name, room, _SIZE):
         base = depth * _ROW + _ROW / 2 + _SIZE / 3
@@ -295,6 +305,6 @@ def _blocks(slab: Slab, total: int, left: float, width: float, depth: int, tint:
     yield element("g", *inside, data_go=slab.go or None)
     at = left
     for i, below in enumerate(slab.inside):
-        wide = width * below.ns / slab.ns if slab.ns else 0.0
-        yield from _blocks(below, total, at, wide, depth + 1, i % _TINTS)
+        wide = width * below.size / slab.size if slab.size else 0.0
+        yield from _blocks(below, total, unit, at, wide, depth + 1, i % _TINTS)
         at += wide

@@ -23,6 +23,7 @@ from npuperf.base.parallel import Engine
 from npuperf.device.cores import Sweep
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile
+from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import F64, I64, Labels
 from npuperf.model.result import Device, Partition, Result
@@ -380,9 +381,11 @@ def _placed(starts: list[int], ends: list[int]) -> list[int]:
     return found
 
 
-# -- Cores in use over time, as counters of a trace.
+# -- Cores and memory in use over time, as counters of a trace.
 
 NAME: Final = "cores in use"
+#: Counters of memory, bytes: each has a name of its own, as viewers put the values of one upon each other.
+ALLOCATED, RESERVED, PROCESS = "memory allocated", "memory reserved", "memory of the process"
 #: Values that are turned into events at the same time.
 _ROWS: Final = 1 << 14
 
@@ -415,3 +418,24 @@ def core_counters(
         columns = (used[part].tolist() for used in sides.values())
         for moment, values in zip(moments(sweep.border[part]), zip(*columns, strict=True), strict=True):
             yield CounterEvent(NAME, pid, pid, moment, dict(zip(sides, values, strict=True)))
+
+
+def memory_counters(
+    memory: DeviceMemory | None, pid: int, moments: Callable[[I64], Sequence[Moment]]
+) -> Iterator[CounterEvent]:
+    """Yield how many bytes are allocated, reserved, and the process's, whenever one changes, as far as it is recorded.
+
+    ``moments`` makes times of a trace from those of the host, as which memory is recorded.
+    """
+    if memory is None or not memory.time_known:
+        return
+    counters, process = memory.counters, memory.process
+    found = ((ALLOCATED, counters.time, counters.allocated), (RESERVED, counters.time, counters.reserved),
+             (PROCESS, process.time, process.size))  # fmt: skip
+    for name, time, values in found:
+        known = np.flatnonzero(values >= 0)
+        rows = known[np.append(True, np.diff(values[known]) != 0)[: len(known)]]
+        for first in range(0, len(rows), _ROWS):
+            part = rows[first : first + _ROWS]
+            for moment, value in zip(moments(time[part]), values[part].tolist(), strict=True):
+                yield CounterEvent(name, pid, pid, moment, {"bytes": value})

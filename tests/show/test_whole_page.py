@@ -431,8 +431,9 @@ def test_one_table_alone_is_a_page() -> None:
 
 def test_every_table_has_a_place_or_is_told_otherwise() -> None:
     told = {"findings", "comparison", "finding_changes", "aligned", "gates", "waterfall", "waits", "host_sums"}
+    told.add("memory_curve")  # which is drawn
     assert {table.name for table in TABLES if not table.topic} == told
-    compared = {"parity", "compared", "shifts", "causes"}
+    compared = {"parity", "compared", "shifts", "causes", "memory_changes"}
     assert {table.name for table in TABLES if table.topic == "comparison"} == compared
     assert {table.topic for table in TABLES} == {"", "comparison", *TOPICS}
 
