@@ -5,10 +5,14 @@ The counters are those of an allocator that reports three events per block: hand
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from build import EPOCH, H, K, ascend_pt, us
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 MIB = 1 << 20
 #: Between the two reports of a block that no other stream uses, ns.
@@ -232,3 +236,26 @@ class Training(Struct, frozen=True):
         if memory:
             write_memory(self.plan(), folder / "ASCEND_PROFILER_OUTPUT")
         return folder
+
+
+def sample(out: Path) -> None:
+    """Write samples/memory_ascend_pt: each step keeps a block, and puts its gradients together for a moment."""
+    training = Training(
+        steps=4, layers=3, activation=192 * MIB, gradient=48 * MIB, before=1400 * MIB, leak=8 * MIB, late=96 * MIB,
+        spike=700 * MIB, state=300 * MIB, modules=True,
+    )  # fmt: skip
+    calls = [
+        H(block.name, block.start - 300, 2_000, python=True)
+        for block in training.plan().blocks
+        if block.name != "aten::mm"
+    ]
+    for begin, end in map(training.times, range(training.steps)):
+        calls.append(H("train.py(31): step", begin + 500, end - begin - 20_000, python=True))
+        forward = range(begin, begin + training.layers * _LAYER, _LAYER)
+        calls += [H("model.py(24): forward", layer + 2_500, 56_000, python=True) for layer in forward]
+    with TemporaryDirectory() as folder:
+        shutil.copytree(replace(training, calls=tuple(calls)).write(Path(folder)), out)
+
+
+if __name__ == "__main__":
+    sample(Path(sys.argv[1]))

@@ -174,7 +174,7 @@ def _macros() -> Any:
 
 
 def result_html(result: Result) -> str:
-    """Return the main parts of an analysis: its verdict, where the time goes, findings, steps and operators."""
+    """Return the main parts of an analysis: its verdict, where the time goes, findings, steps, operators, memory."""
     charts = {chart.id: chart for chart in charts_of(result)}
     sheet = result_sheet(result, View(), tuple(charts.values()))
     blocks = {block.id: block for block in sheet.blocks}
@@ -183,6 +183,7 @@ def result_html(result: Result) -> str:
         *_figures(2, charts.get("roots")),
         *_figures(3, *(_strip(strip) for block in sheet.blocks for strip in block.strips), charts.get("typical")),
         *_figures(5, charts.get("steps")),
+        *_figures(7, charts.get("memory"), charts.get("memory-peak")),
     ]
     if "ranks" in charts:
         parts.append((6, _macros().figures((), tuple(heat_maps(charts["ranks"])))))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from build import EPOCH, analyze_path
 from conftest import run_cli
-from memory_plan import MIB, STEP, Block, Plan, Training, write_memory
+from memory_plan import MIB, STEP, Block, Plan, Training, sample, write_memory
 from msgspec.structs import replace
 
 from npuperf.base.units import duration, mib_text
@@ -18,8 +18,11 @@ from npuperf.model.memory_result import Alive, Memory
 from npuperf.model.result import Result
 from npuperf.show.charts import charts_of
 from npuperf.show.formats import View, render
+from npuperf.show.notebook import result_html
 from npuperf.show.svg import Chart
 
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "samples" / "memory_ascend_pt"
 #: The wide drawing's ground, pixels: where its upper and lower edges are, and how far it reaches.
 TOP, BASE, LEFT, RIGHT = 22.0, 280.0, 70.0, 1032.0
 HOSTILE = "</title></svg><script>alert(1)</script>\"' onload=x \u202e\x1b[31m&amp;{n}%s"
@@ -219,6 +222,32 @@ def test_without_memory_nothing_is_drawn(tmp_path: Path) -> None:
     assert not [c.id for c in charts_of(result) if c.id.startswith("memory")]
     page = render(result, "html", View(language="en"))
     assert 'id="chart-memory' not in page and 'id="memory"' not in page
+
+
+# -- The sample that ships, and its page of the documentation.
+
+
+def test_the_sample_is_what_its_generator_writes(tmp_path: Path) -> None:
+    sample(tmp_path / "memory")
+    files = {path.relative_to(SAMPLE) for path in SAMPLE.rglob("*") if path.is_file()}
+    made = {path.relative_to(tmp_path / "memory") for path in (tmp_path / "memory").rglob("*") if path.is_file()}
+    assert files == made
+    assert all((SAMPLE / file).read_bytes() == (tmp_path / "memory" / file).read_bytes() for file in files)
+    assert sum((SAMPLE / file).stat().st_size for file in files) < 60_000
+
+
+def test_the_page_of_memory_shows_the_screen_of_the_sample() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "memory.md").read_text("utf-8"), re.DOTALL)
+    screen = run_cli(["analyze", str(SAMPLE), "--no-cache"], columns=80).stdout
+    assert shown in "".join(f"{line.rstrip()}\n" for line in screen.splitlines())
+
+
+def test_the_report_for_markdown_and_notebooks_has_the_tables_of_memory() -> None:
+    result = analyze_path(SAMPLE, no_cache=True)
+    said = render(result, "markdown", View(language="en"))
+    assert "## memory by step" in said and "## blocks that lived at the peak" in said and "3008.000" in said
+    cell = result_html(result)
+    assert "memory over time" in cell and "allocated at the peak: 3008.000 MiB" in cell
 
 
 # -- Traces.

@@ -232,7 +232,7 @@ def test_names_stay_text(head: str) -> None:
 
 KNOWN = {
     *("div", "style", "p", "b", "br", "span", "ul", "li", "figure", "figcaption", "svg", "rect", "path", "title", "g"),
-    *("img", "details", "summary", "pre", "code", "table", "thead", "tbody", "tr", "th", "td"),
+    *("text", "circle", "img", "details", "summary", "pre", "code", "table", "thead", "tbody", "tr", "th", "td"),
 }
 
 
