@@ -23,7 +23,7 @@ from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import Labels
 from npuperf.model.parts import Part, PartSum
-from npuperf.model.result import Bound, Device, Elasticity, Partition, Verdict, WhatIf
+from npuperf.model.result import Bound, Device, Elasticity, Verdict, WhatIf
 from npuperf.model.thresholds import Thresholds
 
 
@@ -96,10 +96,16 @@ _STANDARD: Final[tuple[tuple[str, Message], ...]] = (
 
 
 def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thresholds) -> AllDevices | None:
-    """Study the devices as one job; None where they have no operations in common."""
-    study = study_job([e.summary for e in examined if e.summary is not None], thresholds, request.world_size)
+    """Study the devices as one job; None where they have no operations in common, and nothing tells why."""
+    summaries = [e.summary for e in examined if e.summary is not None]
+    study = study_job(summaries, thresholds, request.world_size)
     if study is None:
-        return None
+        if len({s.rank for s in summaries}) < 2 or not all(s.operations.p2p.all() for s in summaries):
+            return None
+        told = each_for_itself(examined, request, thresholds, different_runs=False)
+        why = say("not shown as one job: sends and receives name no peer here, and no collective of these ranks brings "
+                  "their clocks together, by which both ends would be found")  # fmt: skip
+        return replace(told, verdict=replace(told.verdict, reason=chain(told.verdict.reason, why)))
     if isinstance(study, SeveralRuns):
         return _as_several_runs(study, examined, request, thresholds)
     devices = [_with_exposed(study, e.report) for e in examined]
@@ -217,35 +223,32 @@ def _with_exposed(study: JobSplit, device: Device) -> Device:
     place = place_of(study, device)
     if place < 0 or not study.ranks[place].exposed_known:
         return device
-    begun = study.ranks[place].begin
+    begun, judged = study.ranks[place].begin, device.judged
     origin = device.origin_ns or begun
-
-    def split(parts: list[Partition], start: list[int]) -> list[Partition]:
-        """Split each window; what of its exposed communication these operations do not cover stays unknown."""
-        if not parts:
-            return parts
-        begin = np.array(start, np.int64) + origin
-        end = begin + np.array([p.span_ns for p in parts], np.int64)
-        found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
-        return [
-            replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
-            if t + w <= p.comm_exposed_ns
-            else p
-            for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
-        ]
-
-    judged, whole = device.judged, begun - origin
+    whole = begun - origin
     if judged is not None:  # the host's part of steps lies around what the device did
         whole = judged.start_ns - judged.before_ns + judged.host_before_ns
-    steps = split([s.partition for s in device.steps], [s.start_ns for s in device.steps])
-    phases = split([p.partition for p in device.phases], [p.start_ns for p in device.phases])
+    lasting = [(own.start_ns, own.partition) for own in device.steps]
+    lasting += [(own.start_ns, own.partition) for own in device.phases]
+    windows = [(whole, device.partition), *([(judged.start_ns, judged.partition)] if judged else []), *lasting]
+    start, parts = zip(*windows, strict=True)
+    begin = np.array(start, np.int64) + origin
+    end = begin + np.array([p.span_ns for p in parts], np.int64)
+    found = split_exposed(study.ranks[place], study.matched, study.waits, place, begin, end)
+    # What of a window's exposed communication these operations do not cover stays unknown.
+    split = iter([
+        replace(p, comm_transfer_ns=t, comm_wait_ns=w, comm_unknown_ns=p.comm_exposed_ns - t - w)
+        if t + w <= p.comm_exposed_ns
+        else p
+        for p, t, w in zip(parts, found.transfer.tolist(), found.wait.tolist(), strict=True)
+    ])  # fmt: skip
     return replace(
         device,
         communication=device.communication and replace(device.communication, waits=None),  # all ranks tell more
-        partition=split([device.partition], [whole])[0],
-        judged=judged and replace(judged, partition=split([judged.partition], [judged.start_ns])[0]),
-        steps=[replace(s, partition=p) for s, p in zip(device.steps, steps, strict=True)],
-        phases=[replace(s, partition=p) for s, p in zip(device.phases, phases, strict=True)],
+        partition=next(split),
+        judged=judged and replace(judged, partition=next(split)),
+        steps=[replace(step, partition=next(split)) for step in device.steps],
+        phases=[replace(phase, partition=next(split)) for phase in device.phases],
     )
 
 

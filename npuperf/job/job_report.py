@@ -612,7 +612,7 @@ def _of_clocks(study: JobStudy) -> list[Message]:
     for jump in study.jumps[:_RANKS]:
         rank, by = study.ranks[jump.place].rank, ns(abs(jump.by))
         ahead = say("the clock of rank {rank} was set {by} ahead while it was recorded: its times after that are "
-                    "corrected", rank=rank, by=by)  # fmt: skip
+                    "corrected, but drawn as recorded", rank=rank, by=by)  # fmt: skip
         back = say("the clock of rank {rank} was set {by} back while it was recorded: what came just before and after "
                    "mixes up", rank=rank, by=by)  # fmt: skip
         notes.append(ahead if jump.by < 0 else back)

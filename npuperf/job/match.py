@@ -483,12 +483,13 @@ def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -
     Within a stay the wait comes first. What is transfer for certain of a stay that is not known otherwise may lie
     anywhere in the rest of it: only what does not fit into the hidden part is exposed, and is put at the end.
     """
-    op = matched.first[place] + summary.exposed_op
-    waited = np.clip(matched.start[op] + waits.wait[op], summary.exposed_start, summary.exposed_end)
+    op, mine = summary.exposed_op, slice(*matched.first[place : place + 2].tolist())  # of so many ranks its own alone
+    transfer = waits.transfer[mine]
+    waited = np.clip((matched.start[mine] + waits.wait[mine])[op], summary.exposed_start, summary.exposed_end)
     length = summary.exposed_end - waited
-    exposed = np.bincount(op, weights=length, minlength=len(waits.wait)).astype(np.int64)
-    hidden = waits.transfer + waits.unknown - exposed
-    certain = np.maximum(waits.transfer - hidden, 0)
+    exposed = np.bincount(op, weights=length, minlength=len(transfer)).astype(np.int64)
+    hidden = transfer + waits.unknown[mine] - exposed
+    certain = np.maximum(transfer - hidden, 0)
     order, reached = np.argsort(op, kind="stable"), np.empty(len(op), np.int64)
     reached[order] = np.cumsum(length[order])
     behind = np.cumsum(exposed)[op] - reached  # what of the operation's exposed rest lies behind each piece

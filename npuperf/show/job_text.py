@@ -247,8 +247,8 @@ _EARLY: Final = 0.01
 REPAIRABLE: Final = ("rank", "stage", "link", "group")
 
 
-def job_line(cluster: Cluster) -> Message:
-    """Say how many ranks and steps there are, and how long a step is."""
+def job_line(cluster: Cluster, *, stepped: bool = True) -> Message:
+    """Say how many ranks and steps there are, and how long a step is; where none was recorded (``stepped``), all."""
     n, world, least = len(cluster.ranks) + len(cluster.cut), cluster.world_size or 0, cluster.world_size_least
     ranks = say_n("{n} rank", "{n} ranks", n)
     if world > n:
@@ -258,14 +258,18 @@ def job_line(cluster: Cluster) -> Message:
                     all=Quantity(least, "count"))  # fmt: skip
     steps = say_n("{n} step", "{n} steps", cluster.steps)
     cut = say("{n} left out (see notes)", n=len(cluster.cut))
-    return chain(ranks, cut if cluster.cut else None, steps, say("{length}/step", length=ns(cluster.step_ns)), by=" · ")
+    length = say("{length}/step", length=ns(cluster.step_ns))
+    if not stepped:
+        steps, length = say("no steps recorded"), say("{span} in all", span=ns(cluster.step_ns))
+    return chain(ranks, cut if cluster.cut else None, steps, length, by=" · ")
 
 
 def run_line(result: Result) -> Message:
     """Say how many steps there are, how long one takes, and what of the recording is in none: of a job, or of ranks."""
     if result.cluster is None:
         return steps_line(result)
-    return chain(job_line(result.cluster), *outside_lines(result.devices), by=" · ")
+    stepped = result.cluster.steps > 1 or not result.devices or any(d.steps for d in result.devices)
+    return chain(job_line(result.cluster, stepped=stepped), *outside_lines(result.devices), by=" · ")
 
 
 def waiting_line(cluster: Cluster) -> Message:

@@ -16,6 +16,8 @@ from test_scenarios import causes, clocks, findings, lengths, partitions, sums, 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.model.result import Result
+from npuperf.show.job_text import run_line
+from npuperf.show.language import text
 
 BY_NAME = {s.name: s for s in scenarios()}
 HELD: list[tuple[str, Told, Library]] = [
@@ -79,3 +81,14 @@ def test_gradients_that_no_compute_hides_are_to_be_overlapped(name: str, tmp_pat
     result = run(AnalyzeRequest(path=folder, workers=1))
     (found,) = (f for f in result.findings if f.rule == "exposed_communication")
     assert str(found.next).startswith("let these transfers run beside compute")
+
+
+def test_a_job_without_steps_is_not_said_to_have_one(tmp_path: Path) -> None:
+    job = Job(dp=2, steps=2, layers=1, kernels=2)
+    folder = write_traces(job, tmp_path / "job", "kernels", "nccl")
+    for file in folder.rglob("*.json"):
+        file.write_text(file.read_text().replace("ProfilerStep#", "a range "))
+    result = run(AnalyzeRequest(path=folder, workers=1))
+    assert result.cluster is not None and not any(d.steps for d in result.devices)
+    said = text(run_line(result))
+    assert said.startswith("2 ranks · no steps recorded · ") and said.endswith(" in all")

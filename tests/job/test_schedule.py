@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,6 +115,16 @@ def test_stages_are_found_where_no_group_is_called_a_pipeline(schedule: str, tmp
     assert [s.ranks for s in cluster.stages] == [[0, 1], [2, 3], [4, 5]]
     assert (pipeline(cluster).micro_batches, pipeline(cluster).pipelines) == (3, 2)
     assert any("no process group is called a pipeline" in str(note) for note in cluster.notes)
+
+
+def test_why_a_pipeline_without_collectives_is_no_job_is_said(tmp_path: Path) -> None:
+    """Exchanges in a group of four name no peer, and there is no clock; sends in groups of two need none."""
+    job = Job(pp=4, dp=1, micro_batches=4, layers=1, steps=2, hosts=2, norm=False)
+    result = run(AnalyzeRequest(path=write(job, tmp_path / "joined")))
+    assert result.cluster is None
+    assert "no collective of these ranks brings their clocks together" in str(result.verdict.reason)
+    found = pipeline(analyzed(dataclasses.replace(job, separate=True), tmp_path / "apart"))
+    assert (found.micro_batches, found.schedule) == (4, "1F1B")
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
