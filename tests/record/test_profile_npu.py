@@ -32,6 +32,7 @@ from npuperf.analyze.request import AnalyzeRequest
 # ---- what is recorded ----
 
 
+@pytest.mark.long
 def test_the_same_as_a_hand_written_profiler(
     loaded: Loaded, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -106,6 +107,7 @@ def test_options_reach_the_profiler(npu: dict[str, str], tmp_path: Path) -> None
     assert not [p for p in places if p and "agent/s" in p]
 
 
+@pytest.mark.long
 def test_two_ranks(loaded: Loaded, tmp_path: Path) -> None:
     """One folder per rank, each with its own device; a rank that is not wanted records nothing."""
     python = loaded.python()
@@ -149,19 +151,19 @@ EXPLICIT = MODEL + "import npuperf\nfor i in range(8): step(); step(); npuperf.s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "source", "off", "recorded"),
+    ("arguments", "source", "recorded"),
     [
-        ("--step-on forward --warmup 0 --active 3", on_the_cpu(FORWARD), OFF, [10, 11, 12]),
-        ("--wait 3", on_the_cpu(EXPLICIT), OFF, [4, 5]),
-        ("--wait 1 --repeat 2 --active 1", TRAIN, {}, [2, 5]),
+        ("--step-on forward --warmup 0 --active 3", FORWARD, [10, 11, 12]),
+        ("--wait 3", EXPLICIT, [4, 5]),
+        ("--wait 1 --repeat 2 --active 1", TRAIN, [2, 5]),
     ],
 )
 def test_where_steps_come_from(
-    loaded: Loaded, tmp_path: Path, arguments: str, source: str, off: dict[str, str], recorded: list[int]
+    loaded: Loaded, tmp_path: Path, arguments: str, source: str, recorded: list[int]
 ) -> None:
     """And with variables that would silence the profiler, if they were not kept out."""
     silencing = {"PROFILING_MODE": "true", "ASCEND_LAUNCH_BLOCKING": "1"}
-    run = profile(loaded, tmp_path, *arguments.split(), "train.py", source=source, **silencing, **off)
+    run = profile(loaded, tmp_path, *arguments.split(), "train.py", source=on_the_cpu(source), **silencing, **OFF)
     assert run.code == 0, run.err
     assert "PROFILING_MODE=true is set" in run.err and "ASCEND_LAUNCH_BLOCKING=1 is set" in run.err
     assert run.recorded == [recorded]
