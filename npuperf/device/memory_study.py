@@ -305,12 +305,13 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
     starts = [s.start_bytes for s in steps]
     return Memory(
         source=memory.source,
+        timed=memory.time_known,
         peak_bytes=allocated,
         before_bytes=before if told else None,
         freed_bytes=freed if told else None,
         alive_bytes=alive_bytes if told else None,
         residual_bytes=(allocated or 0) - (before - freed + alive_bytes) if told else None,
-        peak_at_ns=None if at is None else at - origin,
+        peak_at_ns=None if at is None or not memory.time_known else at - origin,
         peak_step=int(study.numbers[at_peak]) if at_peak >= 0 else None,
         peak_step_inferred=at_peak >= 0 and study.timed == "device",
         peak_part=[*PARTS, None][part],

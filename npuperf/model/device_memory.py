@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from npuperf.base.messages import Message
 from npuperf.model.labels import I64, Columns, Labels
@@ -21,7 +23,7 @@ class MemoryBlocks(Columns, frozen=True):
 
     ``freed``: when the program gave the block back, ``released``: when others may have it, which is later where another
     stream still used it. ``stream`` and ``address``: -1 where not recorded. ``name``: the torch operator that asked for
-    it, ``where`` the line of code, as ``file(line): function``.
+    it, ``where`` the line of code, as :func:`npuperf.model.host.shorten` spells it.
     """
 
     start: I64
@@ -58,7 +60,8 @@ class Samples(Columns, frozen=True):
 class Segments(Columns, frozen=True):
     """What the allocator holds of the device at the end of a snapshot: a row for each piece of a segment.
 
-    ``segment``: the address of the segment it lies in; ``state``: of the piece; ``stream``: of the segment.
+    ``segment``: the address of the segment it lies in; ``state``: of the piece (inactive, active_allocated,
+    active_pending_free); ``stream``: of the segment; ``where``: the line of code that asked for it.
     """
 
     segment: I64
@@ -66,15 +69,20 @@ class Segments(Columns, frozen=True):
     size: I64
     stream: I64
     state: Labels
+    where: Labels
 
 
 class OutOfMemory(Struct, frozen=True):
-    """An allocation that failed: when (ns), how much was asked for, and what the driver had, bytes; None: not known."""
+    """An allocation that failed: when (ns), how much was asked for, and what the driver had, bytes; None: not known.
+
+    ``stream``: the one it was asked for.
+    """
 
     time: int
     asked: int
     free: int | None
     where: str | None = None
+    stream: int | None = None
 
 
 class DeviceMemory(Struct, frozen=True, kw_only=True):
@@ -83,8 +91,9 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     ``process``: what the process has of the device, PyTorch's part included; ``modules``: what each module of CANN has,
     without PyTorch's. ``other``: blocks of another allocator (the graph engine's), which PyTorch's counters leave out.
     ``segment_events``: when the allocator took memory from the device (size > 0) or gave it back; ``settings``: the
-    allocator's, as a snapshot has them. ``time_known``: whether times are those of the device's tasks. ``doubt``: why
-    the blocks are not all there were.
+    allocator's, as a snapshot has them. Only a snapshot tells the ``segment_addresses`` of these events, and what was
+    ``asked`` for each block, rounded: what was handed out may be more. ``time_known``: whether times are those of the
+    device's tasks. ``doubt``: why the blocks are not all there were.
     """
 
     source: MemorySource
@@ -95,8 +104,32 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     other: MemoryBlocks = field(default_factory=MemoryBlocks.empty)
     segments: Segments = field(default_factory=Segments.empty)
     segment_events: Samples = field(default_factory=Samples.empty)
+    segment_addresses: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    asked: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     failures: tuple[OutOfMemory, ...] = ()
     settings: str | None = None
     hbm: int | None = None
     time_known: bool = True
     doubt: Message | None = None
+
+    @property
+    def ended_by_failure(self) -> bool:
+        """Tell whether the last thing that happened is an allocation that failed."""
+        last = int(self.counters.time[-1]) if len(self.counters) else 0
+        return bool(self.failures) and last <= self.failures[-1].time
+
+    def with_snapshot(self, other: DeviceMemory) -> DeviceMemory:
+        """Return the same with what a snapshot of the same device has beside it.
+
+        What the profiler recorded has times and operators, so its blocks and counters stay. Of two snapshots that
+        counts which was taken as memory ran out, else the one that has more events.
+        """
+        if self.source == "snapshot":
+            return max(self, other, key=lambda memory: (memory.ended_by_failure, len(memory.counters)))
+        return replace(
+            self,
+            segments=other.segments,
+            segment_events=other.segment_events if other.time_known else self.segment_events,
+            failures=other.failures,
+            settings=other.settings,
+        )

@@ -22,10 +22,12 @@ _BLOCK: Final = 256
 #: Events that ended before a time, inside the same outer one, stepped over to find what is around it.
 _NEAR: Final = 64
 _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
-_LIBRARY = re.compile(
+#: Frames of libraries, and of whoever runs the user's code.
+LIBRARY_FRAME: Final = (
     r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
     r"|(^|/)torchinductor_[^/]*/|(^|/)lib/python3|(^|/)npuperf/(record/)?agent/|^<|^nn\.Module"
 )
+_LIBRARY = re.compile(LIBRARY_FRAME)
 #: Frames in which a profiler does its own work: npuperf's agent, torch_npu's profiler, torch's.
 PROFILER_FRAME: Final = r"(^|/)(npuperf/(record/)?agent/session|torch(_npu)?/profiler/profiler)\.py\("
 _PROFILER = re.compile(PROFILER_FRAME)

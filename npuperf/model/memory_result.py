@@ -106,11 +106,13 @@ class Memory(Model, frozen=True, kw_only=True):
     ``waiting_bytes``: given back, while a stream may still use it; ``outside_bytes``: the process's memory without
     PyTorch's, Σ ``modules`` + ``unnamed_bytes``, which may be negative, as both are sampled. ``headroom_bytes``: of the
     device's HBM. ``peak_step_inferred``: steps are those of the device, while memory is asked for on the host, ahead.
-    ``lost_rows``: how often memory rose without a row that says for what. ``fragments_share``: of what is reserved at
-    its maximum, the part that no block fills.
+    ``lost_rows``: how often memory rose without a row that says for what. ``timed``: false where events have an order,
+    but no times: curve and blocks count events then. ``fragments_share``: of what is reserved at its maximum, the part
+    that no block fills.
     """
 
     source: Literal["profiler", "snapshot", "memscope"]
+    timed: bool
     peak_bytes: int | None
     before_bytes: int | None
     freed_bytes: int | None

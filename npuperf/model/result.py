@@ -22,7 +22,7 @@ Status = Literal["problem", "ok", "cannot_tell"]
 Severity = Literal["high", "medium", "low"]
 Held = Literal["ok", "violated", "unknown"]
 DependencyKind = Literal["stream", "communication", "copy", "event", "launch", "switch", "host_call", "unrecorded"]
-InputKind = Literal["ascend_pt", "prof", "csv", "json", "db", "kineto", "cluster"]
+InputKind = Literal["ascend_pt", "prof", "csv", "json", "db", "kineto", "cluster", "snapshot", "memscope"]
 
 
 class Lost(Model, frozen=True, kw_only=True):

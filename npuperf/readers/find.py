@@ -43,6 +43,8 @@ _MSPROF_DB: Final = re.compile(r"^msprof_\d+\.db$")
 _INFO: Final = re.compile(r"^info\.json\.(\d{1,9})$")
 _PROFILER_INFO: Final = re.compile(r"^profiler_info(?:_(\d{1,9}))?\.json$")
 _KINETO: Final = re.compile(r"\.json(\.gz)?$")
+_SNAPSHOT: Final = re.compile(r"\.(pickle|pkl)$")
+_MEMSCOPE: Final = re.compile(r"^(?:memscope|leaks)_dump_\d+\.(csv|db)$")
 _STAMP: Final = re.compile(r"_(\d{14})\.(?:csv|json|db)$")
 _SLICE: Final = re.compile(r"_slice_\d+")
 _RAW_DIRS: Final = {"FRAMEWORK", "logs", "data", "sqlite", "mindstudio_profiler_log"}
@@ -62,15 +64,16 @@ _SUMMED: Final = {
 _FIXED: Final = ("kernel_details.csv", "step_trace_time.csv", "analysis.db", *_COMMUNICATION, *_SUMMED)
 
 _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
-                       "communication.json, ascend_pytorch_profiler*.db, msprof_*.db or a PyTorch trace "
-                       "(.json, .json.gz)")  # fmt: skip
+                       "communication.json, ascend_pytorch_profiler*.db, msprof_*.db, a PyTorch trace "
+                       "(.json, .json.gz), a snapshot of its memory (.pickle), or memscope_dump_*")  # fmt: skip
 
 
 class Source(Struct, frozen=True):
     """The files of one collection. Paths that are empty or None were not found.
 
     ``summaries``: what the exporter itself summed and suggested; ``statistics``: its counts of kernels. ``groups``:
-    what tells process groups apart, also of the whole run.
+    what tells process groups apart, also of the whole run. ``memory``: the profiler's files of it, ``snapshots``:
+    PyTorch's, and dumps of msmemscope.
     """
 
     root: Path
@@ -86,6 +89,7 @@ class Source(Struct, frozen=True):
     statistics: tuple[Path, ...] = ()
     groups: tuple[Path, ...] = ()
     memory: tuple[Path, ...] = ()
+    snapshots: tuple[Path, ...] = ()
     infos: tuple[Path, ...] = ()
     profiler_info: Path | None = None
     metadata: Path | None = None
@@ -97,7 +101,13 @@ class Source(Struct, frozen=True):
     def of_communication(self) -> Source:
         """Return the same with as few files as tell of its communication operations."""
         few = replace(
-            self, summaries=(), statistics=(), infos=(), memory=(), timeline=() if self.kernels else self.timeline
+            self,
+            summaries=(),
+            statistics=(),
+            infos=(),
+            memory=(),
+            snapshots=(),
+            timeline=() if self.kernels else self.timeline,
         )
         if self.communication is None:
             return few
@@ -106,7 +116,7 @@ class Source(Struct, frozen=True):
     def data_files(self) -> list[Path]:
         """Return the files with rows or events."""
         optional = [p for p in (self.db, self.analysis_db, self.steps, self.communication, self.matrix) if p]
-        return [*self.kernels, *self.timeline, *self.memory, *optional]
+        return [*self.kernels, *self.timeline, *self.memory, *self.snapshots, *optional]
 
 
 class _Group(Struct):
@@ -145,6 +155,7 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     # PROF folders inside a torch_npu result whose own output is there are the same data again.
     whole = {s.root for s in sources if s.kind == "ascend_pt" and (s.kernels or s.timeline or s.db or s.communication)}
     sources = [s for s in sources if not (s.kind == "prof" and whole.intersection(s.root.parents))]
+    sources = _with_snapshots(sources)
     # So is what the cluster tool wrote where the ranks it is about are there.
     own = {s.root for s in sources if _CLUSTER not in s.root.parts}
     above = {folder for root in own for folder in root.parents}
@@ -183,6 +194,22 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     ]
 
 
+def _with_snapshots(sources: list[Source]) -> list[Source]:
+    """Read snapshots of memory with the only profile that lies beside or below them; others stand for themselves."""
+    alone = [s for s in sources if s.kind in ("snapshot", "memscope")]
+    others = [s for s in sources if s.kind not in ("snapshot", "memscope")]
+    kept = list[Source]()
+    for snapshot in alone:
+        folder = snapshot.root.parent
+        near = [at for at, s in enumerate(others) if folder == s.root or folder in s.root.parents]
+        if len(near) == 1:
+            other = others[near[0]]
+            others[near[0]] = replace(other, snapshots=(*other.snapshots, *snapshot.snapshots))
+        else:
+            kept.append(snapshot)
+    return others + kept
+
+
 def _is_passed_over(base: Path, name: str) -> bool:
     """Leave out hidden folders, raw data, and what npuperf itself wrote into a run directory."""
     if name in _RAW_DIRS:
@@ -211,10 +238,8 @@ def _collect(path: Path, told: list[Message]) -> dict[Path, _Group]:
         within = any(_COLLECTION.match(_called(folder)) for folder in (base, *base.parents))
         for name in folder.files:
             if not _is_data(name):
-                if within or not _KINETO.search(name):
-                    continue
-                try:  # the first bytes tell a PyTorch trace from the many other JSON files
-                    if not _is_trace(sniff(base / name, _is_trace)):
+                try:  # the first bytes tell a PyTorch trace from the many other JSON files, and a snapshot from pickles
+                    if not ((not within and _is_kineto(base / name)) or _is_snapshot(base / name)):
                         continue
                 except InputError as error:
                     told.append(error.what)
@@ -243,6 +268,21 @@ def _inner(name: str) -> tuple[str, ...]:
     if name in ("trace_view.json", "kernel_details.csv"):
         return (_OUTPUT,)
     return (*_INNER_DIRS, "analyze") if name in _COMMUNICATION else _INNER_DIRS
+
+
+def _is_kineto(path: Path) -> bool:
+    return bool(_KINETO.search(path.name)) and _is_trace(sniff(path, _is_trace))
+
+
+def _is_snapshot(path: Path) -> bool:
+    """Tell a snapshot of memory from other pickles: one of its names is among the first bytes; or msmemscope's dump."""
+    if _MEMSCOPE.match(path.name):
+        return True
+    if not _SNAPSHOT.search(path.name):
+        return False
+    with open_input(path) as file:
+        head = file.read(512)
+    return head.startswith(b"\x80") and (b"segments" in head or b"device_traces" in head)
 
 
 def _is_trace(head: bytes) -> bool:
@@ -409,6 +449,10 @@ def _file_source(path: Path) -> Source:
         return _summed_source(root, [path], path)
     if MEMORY_FILES.match(name):
         return _source(root, "csv", path, memory=(path,))
+    if _MEMSCOPE.match(name):
+        return _source(root, "memscope", path, ranked=False, snapshots=(path,))
+    if _SNAPSHOT.search(name):
+        return _source(root, "snapshot", path, ranked=False, snapshots=(path,))
     if name == "step_trace_time.csv":
         return _source(root, "csv", path, steps=path)
     if name in ("analysis.db", "communication_analyzer.db"):

@@ -225,6 +225,13 @@ class _Found(Struct):
             self.memory = read_memory(source.memory, log, self.attempt).devices()
         elif self.timeline:
             self.memory = self.timeline.memory
+        for path in source.snapshots:
+            from npuperf.readers.memscope import read_memscope
+            from npuperf.readers.snapshot import read_snapshot
+
+            with self.attempt():
+                self._add_snapshot((read_memscope if path.suffix in (".csv", ".db") else read_snapshot)(path, log))
+                log.use(path)
         if source.steps:
             with self.attempt():
                 self.vendor, self.vendor_file = read_vendor_steps(source.steps, log), source.steps.name
@@ -244,6 +251,15 @@ class _Found(Struct):
                 log.use(path)
         read_exports(source.summaries, log)
         self.context = replace(context, exported=log.exported)
+
+    def _add_snapshot(self, found: dict[int | None, DeviceMemory]) -> None:
+        """Add to the memory of each device what a snapshot has; the only device is the same, whatever its number."""
+        told = [key for key, memory in self.memory.items() if memory.source == "profiler"]
+        self.memory = dict(self.memory)
+        for number, snapshot in found.items():
+            key = told[0] if len(told) == len(found) == 1 else number
+            there = self.memory.get(key)
+            self.memory[key] = snapshot if there is None else there.with_snapshot(snapshot)
 
     def rank_of(self, device: int | None) -> int | None:
         """Take the rank from whatever records it; a folder's name does not."""
@@ -376,7 +392,8 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
         (not kernels and not source.db, _NO_TABLE),
         (not source.infos and not source.manifest, NO_CORES),
     )
-    log.missing += [missing for lacking, missing in lacks if lacking and not (timeline and timeline.kineto)]
+    if source.kind not in ("snapshot", "memscope") and not (timeline and timeline.kineto):
+        log.missing += [missing for lacking, missing in lacks if lacking]
     found.kernels = merge(found.kernels, timeline, source, log)
     devices = found.kernels.devices
     if not devices and recorded:

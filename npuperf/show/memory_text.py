@@ -72,7 +72,7 @@ def _peak(device: Device, memory: Memory) -> Message:
     who = device_name(device)
     if memory.peak_bytes is None:
         return say("memory of {device}: {why}", device=who, why=memory.reason)
-    when = [say("at {time}", time=ns(memory.peak_at_ns))]
+    when = [say("at {time}", time=ns(memory.peak_at_ns)) if memory.timed else say("its events have no times")]
     if memory.peak_step is not None:
         step = say("step {step}", step=memory.peak_step)
         when.append(say("{part} (inferred)", part=step) if memory.peak_step_inferred else step)
