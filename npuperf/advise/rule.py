@@ -43,7 +43,7 @@ class Detected(Struct, frozen=True, kw_only=True):
     ``next``: what to do, or options in the order of preference, of which those are advised that fit the run; what the
     first of them saves by itself takes the place of ``gain``, where it is known;
     ``severity``: where it does not follow from the gain; ``rank`` and ``device``: of a job, where to look first;
-    ``percent``: the gain's part of a step, where that is known.
+    ``percent``: the gain's part of a step, where that is known; ``gained``: what is gained, where that is no number.
     """
 
     title: Message
@@ -57,6 +57,7 @@ class Detected(Struct, frozen=True, kw_only=True):
     rank: int | None = None
     device: int = 0
     percent: tuple[float, float] | None = None
+    gained: Message | None = None
 
 
 class Untold(Struct, frozen=True):
@@ -165,6 +166,7 @@ class Rule(Struct, frozen=True):
             rank=view.profile.rank,
             device=view.profile.device,
             preconditions=[_RECORDED],
+            gain_withheld=problem.gained if problem else None,
         )
 
     def ask_job(self, job: JobView) -> list[Finding]:

@@ -44,7 +44,7 @@ ALONE = {"exposed_communication", "slowed_compute"}
 #: Asked where memory was recorded.
 OF_MEMORY = {
     "device_allocations", "gradient_copies", "hccl_buffers", "late_release", "memory_fragments", "memory_headroom",
-    "memory_leak", "short_peak", "waiting_blocks",
+    "memory_leak", "out_of_memory", "segment_settings", "short_peak", "waiting_blocks",
 }  # fmt: skip
 ASKED = RULE_NAMES | ALONE
 ANY_DEVICE = {

@@ -1,0 +1,262 @@
+"""PyTorch's caching allocator, replayed on what was recorded: what it would reserve with other settings.
+
+Its rules (NPUCachingAllocator.cpp of torch_npu, which follows CUDACachingAllocator.cpp): blocks up to 1 MiB come from
+segments of 2 MiB, up to 10 MiB from segments of 20 MiB, larger ones from one of their own, in multiples of 2 MiB. Of
+free pieces of the same stream the smallest that fits is cut up; a large piece only where more than 1 MiB is left.
+Free neighbours become one. ``max_split_size_mb``: larger pieces are not cut up, and serve only what is at most 20 MiB
+smaller. ``expandable_segments``: one segment for each stream and kind, which grows in pages of 2 or 20 MiB, and is cut
+up to the byte; the two exclude each other.
+
+What is replayed has to begin with nothing, and the settings as they were have to give every recorded segment again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.model.device_memory import DeviceMemory
+from npuperf.model.tasks import NO_TIME
+
+MIB: Final = 1 << 20
+_SMALL, _SMALL_SEGMENT, _LARGE_SEGMENT, _OWN_SEGMENT, _ROUND = MIB, 2 * MIB, 20 * MIB, 10 * MIB, 512
+_NEVER: Final = 1 << 62
+#: Settings of max_split_size_mb that are tried.
+_SPLITS: Final = (64, 128, 256, 512)
+#: Blocks up to which a replay is worth its time (4 us each, on a core).
+_MOST: Final = 200_000
+#: Where the first expandable segment begins, and how far they are apart: further than any device's memory.
+_BASE, _APART = 1 << 44, 1 << 41
+
+
+class Reserved(Struct, frozen=True):
+    """The most that is reserved, bytes: as recorded, and as replayed with other settings."""
+
+    recorded: int
+    expandable: int
+    split: dict[int, int]
+
+
+class _Segments:
+    """Segments of their own for what does not fit into the pieces that are there."""
+
+    def __init__(self, max_split: int, addresses: list[int]) -> None:
+        self.reserved = self.most = 0
+        self.taken: list[int] = []
+        self._max_split = max_split
+        self._addresses = iter(addresses)
+        self._next = _BASE
+        self._sizes: dict[int, int] = {}  # of segments, by their beginning
+        self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # pieces by stream and kind: size, address
+        self._starts: dict[int, int] = {}  # free pieces: their size by their beginning,
+        self._ends: dict[int, int] = {}  # and their beginning by their end
+
+    def malloc(self, size: int, stream: int) -> tuple[int, int]:
+        """Hand out a block: its address, and how large it is."""
+        small = size <= _SMALL
+        pieces = self._free.setdefault((stream, small), [])
+        at = self._fitting(pieces, size)
+        if at is None:
+            address, whole = self._segment(size, small=small)
+        else:
+            whole, address = pieces.pop(at)
+            del self._starts[address], self._ends[address + whole]
+        rest = whole - size
+        if not (rest >= _ROUND if small else size < self._max_split and rest > _SMALL):
+            return address, whole
+        self._add(pieces, address + size, rest)
+        return address, size
+
+    def _fitting(self, pieces: list[tuple[int, int]], size: int) -> int | None:
+        at = bisect_left(pieces, (size, 0))
+        if at == len(pieces):
+            return None
+        found = pieces[at][0]
+        if size < self._max_split <= found or (size >= self._max_split and found >= size + _LARGE_SEGMENT):
+            return None
+        return at
+
+    def _segment(self, size: int, *, small: bool) -> tuple[int, int]:
+        taken = _SMALL_SEGMENT if small else _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
+        address = next(self._addresses, self._next)
+        self._next = max(self._next, address) + taken + _LARGE_SEGMENT
+        self._sizes[address] = taken
+        self._grow(taken)
+        return address, taken
+
+    def _grow(self, taken: int) -> None:
+        self.taken.append(taken)
+        self.reserved += taken
+        self.most = max(self.most, self.reserved)
+
+    def _add(self, pieces: list[tuple[int, int]], address: int, size: int) -> None:
+        insort(pieces, (size, address))
+        self._starts[address], self._ends[address + size] = size, address
+
+    def _take(self, pieces: list[tuple[int, int]], address: int) -> int:
+        size = self._starts.pop(address)
+        del self._ends[address + size]
+        del pieces[bisect_left(pieces, (size, address))]
+        return size
+
+    def free(self, address: int, size: int, stream: int, *, small: bool) -> None:
+        """Take a block back; what is free beside it in its segment becomes one with it."""
+        pieces = self._free[stream, small]
+        before = None if address in self._sizes else self._ends.get(address)
+        if before is not None:
+            size += self._take(pieces, before)
+            address = before
+        if address + size not in self._sizes and address + size in self._starts:
+            size += self._take(pieces, address + size)
+        self._add(pieces, address, size)
+
+    def empty_cache(self) -> None:
+        """Give back segments that are wholly free."""
+        for pieces in self._free.values():
+            for size, address in [piece for piece in pieces if self._sizes.get(piece[1]) == piece[0]]:
+                self._take(pieces, address)
+                del self._sizes[address]
+                self.reserved -= size
+
+
+class _Expandable(_Segments):
+    """One segment for each stream and kind, which grows at its end."""
+
+    def __init__(self) -> None:
+        super().__init__(_NEVER, [])
+        self._bounds: dict[tuple[int, bool], tuple[int, int]] = {}  # where each begins, and what is mapped of it
+
+    def malloc(self, size: int, stream: int) -> tuple[int, int]:
+        """Hand out a block: of the piece at the end, which can grow, only where no other is large enough."""
+        small = size <= _SMALL
+        key = stream, small
+        pieces = self._free.setdefault(key, [])
+        begin, mapped = self._bounds.setdefault(key, (_BASE + _APART * len(self._bounds), 0))
+        end = begin + mapped
+        at = bisect_left(pieces, (size, 0))
+        if at < len(pieces) and sum(pieces[at]) == end and at + 1 < len(pieces):
+            at += 1
+        if at < len(pieces):
+            whole, address = pieces[at]
+            self._take(pieces, address)
+        else:
+            address = self._ends.get(end, end)
+            whole = self._take(pieces, address) if address < end else 0
+            page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
+            taken = -(-(size - whole) // page) * page
+            self._bounds[key] = begin, mapped + taken
+            self._grow(taken)
+            whole += taken
+        if whole - size >= _ROUND:
+            self._add(pieces, address + size, whole - size)
+            whole = size
+        return address, whole
+
+    def empty_cache(self) -> None:
+        """Give back whole pages at the end, and keep those between blocks in use: at most what is said is reserved."""
+        for key, (begin, mapped) in self._bounds.items():
+            page = _SMALL_SEGMENT if key[1] else _LARGE_SEGMENT
+            last = self._ends.get(begin + mapped)
+            if last is None:
+                continue
+            kept = -(-(last - begin) // page) * page
+            self._take(self._free[key], last)
+            if kept > last - begin:
+                self._add(self._free[key], last, begin + kept - last)
+            self._bounds[key] = begin, kept
+            self.reserved -= mapped - kept
+
+
+def replay_allocator(memory: DeviceMemory) -> Reserved | None:
+    """Replay a history with other settings; None where the recorded one does not come out again, to the segment."""
+    kinds = memory.segment_events.name.compact().names
+    blocks, counters = memory.blocks, memory.counters
+    if (
+        not len(blocks)
+        or len(blocks) > _MOST
+        or memory.doubt is not None
+        or {"segment_map", "segment_unmap"} & {*kinds}
+    ):
+        return None
+    if (
+        not len(memory.asked)
+        or not len(memory.segment_events)
+        or int(memory.segment_events.time[0]) > int(counters.time[0])
+    ):
+        return None  # it began with blocks in use
+    recorded = int(counters.reserved.max())
+    taken = memory.segment_events.size > 0
+    sizes = memory.segment_events.size[taken].tolist()
+    if int(counters.reserved[0]) != sizes[0] or int(counters.allocated[0]) > 0:
+        return None
+    addresses = memory.segment_addresses[taken].tolist()
+    steps = _steps(memory)
+    asked = _Asked(memory.asked.tolist(), blocks.stream.tolist())
+    for max_split in _recorded_splits(memory):
+        same = _Segments(max_split, addresses)
+        _play(same, steps, asked)
+        if same.taken == sizes and same.most == recorded and same.reserved == int(counters.reserved[-1]):
+            break
+    else:
+        return None
+    expandable = _Expandable()
+    _play(expandable, steps, asked)
+    split = {}
+    for mb in _SPLITS:
+        tried = _Segments(mb * MIB, [])
+        _play(tried, steps, asked)
+        split[mb] = tried.most
+    return Reserved(recorded, expandable.most, split)
+
+
+def _recorded_splits(memory: DeviceMemory) -> tuple[int, ...]:
+    """Return which max_split_size to replay with: the recorded one, else none, which is usual."""
+    for part in (memory.settings or "").replace("max_split_size_mb", "max_split_size_MB").split(","):
+        name, _, value = part.partition(":")
+        if name.strip() == "max_split_size_MB" and value.strip().isdecimal():
+            return (int(value) * MIB,)
+    return (_NEVER,)
+
+
+def _steps(memory: DeviceMemory) -> list[tuple[int, int, int]]:
+    """Return what happens in order: time, kind (0: a block is released, 1: handed out, 2: cache emptied), row."""
+    blocks, events = memory.blocks, memory.segment_events
+    rows = np.arange(len(blocks))
+    back = blocks.released != NO_TIME
+    given = events.time[events.size < 0]
+    # what is given back at once is given back by one call: nothing else happens in between
+    order = np.sort(np.concatenate((blocks.start, blocks.released[back], given, events.time[events.size > 0])))
+    place = np.searchsorted(order, given)
+    first = np.append(True, np.diff(place) > 1)[: len(given)]
+    parts = (
+        (blocks.released[back], 0, rows[back]),
+        (blocks.start, 1, rows),
+        (given[first], 2, np.full(int(first.sum()), -1)),
+    )
+    steps = [
+        (time, kind, row) for times, kind, of in parts for time, row in zip(times.tolist(), of.tolist(), strict=True)
+    ]
+    return sorted(steps)
+
+
+class _Asked(Struct):
+    """What of each block is needed again and again: bytes, stream."""
+
+    sizes: list[int]
+    streams: list[int]
+
+
+def _play(allocator: _Segments, steps: list[tuple[int, int, int]], asked: _Asked) -> None:
+    """Let an allocator go through all steps."""
+    given: dict[int, tuple[int, int]] = {}
+    for _, kind, row in steps:
+        if kind == 1:
+            given[row] = allocator.malloc(asked.sizes[row], asked.streams[row])
+        elif kind == 0:
+            address, size = given.pop(row)
+            allocator.free(address, size, asked.streams[row], small=asked.sizes[row] <= _SMALL)
+        else:
+            allocator.empty_cache()
