@@ -93,6 +93,8 @@ def _profile(ctx: typer.Context) -> None:
             _analyze(Path(path), ran.recording)
         else:
             tell(say("next: npuperf analyze {path}", path=for_shell(path)))
+            if any(proof.failures for proof in ran.document.proofs):
+                _say_why(Path(path))
     leave(ran.document)
 
 
@@ -104,6 +106,19 @@ def _analyze(path: Path, recording: Recording | None) -> None:
 
     shared = recording if recording is not None and recording.path == path else None
     analyzed(lambda: AnalyzeRequest(path=path, no_cache=True), shared, show=lambda result, *_: Output().show(result))
+
+
+def _say_why(path: Path) -> None:
+    """Say why memory ran out, as its snapshots tell."""
+    from npuperf.against.run import run as analyze
+    from npuperf.analyze.request import AnalyzeRequest
+
+    for finding in analyze(AnalyzeRequest(path=path, no_cache=True, rules=("out_of_memory",))).findings:
+        if finding.status != "problem":
+            continue
+        tell(finding.title)
+        if finding.next is not None:
+            tell(say("next: {hint}", hint=finding.next))
 
 
 VERB: Final = Verb(

@@ -89,6 +89,8 @@ class Exported(Model, frozen=True, kw_only=True):
 class Proof(Model, frozen=True, kw_only=True):
     """What was read of one device, or why nothing was. ``launched`` counts kernels whose host launch is known.
 
+    ``blocks``: of memory that are recorded, ``failures``: allocations that failed.
+
     ``doubts``: what reading found, first of all where the files that an export consists of contradict each other.
     """
 
@@ -99,6 +101,8 @@ class Proof(Model, frozen=True, kw_only=True):
     launched: int = 0
     steps: int = 0
     events: int = 0
+    blocks: int = 0
+    failures: int = 0
     lost: int = 0
     doubts: tuple[Message, ...] = ()
     problem: Message | None = None
@@ -106,7 +110,7 @@ class Proof(Model, frozen=True, kw_only=True):
     @property
     def holds(self) -> bool:
         """Tell whether there is something to analyze."""
-        return self.problem is None and bool(self.kernels or self.events)
+        return self.problem is None and bool(self.kernels or self.events or self.blocks)
 
 
 class Recorded(Document, frozen=True, kw_only=True):

@@ -84,6 +84,12 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
             for p in proofs
             if p.lost
         ]  # fmt: skip
+        doubts += [
+            say("{path}: --{option} was given, but no block of memory is recorded", path=p.path, option=option)
+            for p in proofs
+            for option in ("memory", "snapshot")
+            if getattr(job.request, option) and p.kernels and not p.blocks
+        ]
     found = Recorded(
         folder=folder.shown,
         raw_bytes=bytes_below(folder.raw),
@@ -138,6 +144,8 @@ def _proofs(reading: Reading) -> list[Proof]:
             launched=int((kernels & (profile.tasks.launch_end != NO_TIME)).sum()),
             steps=len(set(profile.host_steps.number.tolist())),
             lost=lost,
+            blocks=0 if profile.memory is None else len(profile.memory.blocks),
+            failures=0 if profile.memory is None else len(profile.memory.failures),
             doubts=tuple(reading.log.warnings),
         )
         found.append(proof)
@@ -147,7 +155,9 @@ def _proofs(reading: Reading) -> list[Proof]:
 # -- What the processes' own words mean: remarks on a recording, and why there is none.
 
 #: Options that have no meaning where only the CPU is recorded.
-_NPU_ONLY: Final = ("level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io")
+_NPU_ONLY: Final = (
+    "level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io", "snapshot",
+)  # fmt: skip
 #: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
 _INTERRUPTED: Final = (130, 143, 129)
 #: States of a process that counts steps and records none.

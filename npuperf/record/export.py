@@ -16,7 +16,7 @@ from npuperf.base.files import open_lines, refuse_ways_out
 from npuperf.base.messages import Message, chain, recall, say, say_n, size
 from npuperf.base.notes import part_of, read_object
 from npuperf.base.process import Printed, run_quietly
-from npuperf.model.recorded import Exported
+from npuperf.model.recorded import Exported, ProcessStatus
 from npuperf.record.folder import ELSEWHERE, RunFolder, bytes_below, this_host
 from npuperf.record.plan import AGENT, RecordingJob, find_msprof, msprof_first, not_found
 
@@ -134,6 +134,16 @@ def _all_missing(wanted: Mapping[Path, Sequence[str]], folder: RunFolder) -> dic
         if missing:
             found[raw] = missing
     return found
+
+
+def keep_snapshots(folder: RunFolder, environment: Mapping[str, str], processes: Sequence[ProcessStatus]) -> None:
+    """Copy what OOM_SNAPSHOT_ENABLE made torch_npu write, for the processes of a run, beside what they recorded."""
+    place = Path(environment.get("OOM_SNAPSHOT_PATH") or ".")
+    for process in processes if environment.get("OOM_SNAPSHOT_ENABLE", "0") not in ("", "0") else ():
+        beside = Path(process.folders[-1]) if process.folders else folder.raw
+        for path in sorted(place.glob(f"oom_snapshot_{process.pid}_*.pickle")) if process.host == this_host() else ():
+            with suppress(OSError):
+                shutil.copy2(path, beside if beside.is_dir() else folder.raw)
 
 
 def copy_raw(found: Sequence[Path], folder: RunFolder) -> None:

@@ -169,6 +169,7 @@ def plan_of(request: ProfileRequest, folder: RunFolder) -> dict[str, object]:
         "ranks": None if request.ranks is None else list(request.ranks),
         "own_profiler": request.own_profiler,
         "silencers": list(SILENCERS),
+        "snapshot": request.snapshot,
         "activities": list(request.activities),
         "e2e": e2e_arguments(request),
         **torch_arguments(request),

@@ -127,6 +127,10 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     memory: Annotated[bool, Typed(DATA, say("Memory use."), "--memory")] = False
+    snapshot: Annotated[
+        bool,
+        Typed(DATA, say("A snapshot of PyTorch's memory with its history, also when it runs out."), "--snapshot"),
+    ] = False
     modules: Annotated[bool, Typed(DATA, say("Module names."), "--modules")] = False
     flops: Annotated[bool, Typed(DATA, say("Floating-point operations, estimated."), "--flops")] = False
     l2_cache: Annotated[bool, Typed(DATA, say("L2 cache hits."), "--l2-cache")] = False
@@ -248,6 +252,7 @@ _ENGINES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("warmup", "activities", "own_profiler"), ("torch", "cpu")),
     **dict.fromkeys(("shapes", "memory", "modules", "flops"), ("torch", "cpu")),
     "stack": ("torch", "cpu", "e2e"),
+    "snapshot": ("torch", "cpu", "e2e"),
     **dict.fromkeys(("op_attr", "op_args", "gc_threshold", "simplify"), ("torch",)),
     **dict.fromkeys(("level", "mstx", "mstx_include", "mstx_exclude"), ("torch", "msprof")),
     **dict.fromkeys(("host_sys", "sys_io", "sys_interconnection", "export"), ("torch", "msprof")),

@@ -25,7 +25,7 @@ from npuperf.model.recorded import ProcessStatus, Recorded, RecordingPlan
 from npuperf.readers.recording import Recording
 from npuperf.record import manifest as manifests
 from npuperf.record.evidence import find_evidence, overhead_of, remarks, terminable, why_nothing
-from npuperf.record.export import copy_raw, raw_folders
+from npuperf.record.export import copy_raw, keep_snapshots, raw_folders
 from npuperf.record.folder import FIRST, RunFolder, bytes_below, check_free, create, next_run
 from npuperf.record.manifest import all_recorded, read_all, state_of
 from npuperf.record.plan import RecordingJob, Tell, plan_of
@@ -227,6 +227,7 @@ def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Laun
         )
         manifest = manifests.with_processes(manifest, processes, stage)
         _keep(job, folder, manifest)  # readers take the chip from it
+        keep_snapshots(folder, job.environment, processes)
         found, recording = _evidence_of(job, folder, processes, status)
     finally:
         watch.end()

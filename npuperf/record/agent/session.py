@@ -18,6 +18,7 @@ from typing import Any
 
 from . import engines, sources
 from .engines import say
+from .history import History
 from .sources import OVER, RECORD, WAIT, WARM_UP, Rivals, Window
 
 #: Seconds between two writes of the step counter.
@@ -97,6 +98,7 @@ class Session:
         self.window = Window(self.plan)
         self.exits = Exits(self.finish)
         self.engine: Any = None
+        self.history: History | None = None
         self.step = 0
         self.is_open = False
         self.is_over = False
@@ -135,6 +137,9 @@ class Session:
             self.status.write(state="refused", problems=problems, torch_npu=getattr(module, "__version__", None))
             raise SystemExit(2)
         self.rivals.watch(candidate.owner(), self.plan["own_profiler"] == "replace")
+        if self.plan.get("snapshot") and (self.plan["ranks"] is None or (_rank() or 0) in self.plan["ranks"]):
+            self.history = History(self.plan["raw"], self.status.warn)
+            self.history.follow(module)
         if self.window.whole:
             self._open_with_the_device(module)
 
@@ -347,6 +352,8 @@ class Session:
         self.status.write(state="saving", step=self.step)
         with self._driving("stop()"):
             self.engine.close()
+        if self.history is not None:
+            self.history.keep(self.engine.folders(self.worker))
         self.has_recorded_all = early or last or self.window.whole or self.window.phase(self.step) == OVER
         self._tell_threads()
         self.status.write(state="recorded", folders=self.engine.folders(self.worker), early=early)
