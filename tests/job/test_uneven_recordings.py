@@ -119,8 +119,10 @@ CLOCKS = {
 SET = [Jump(1, 2.0, 5_000.0), Jump(2, 1.5, 800.0), Jump(0, 2.0, 5_000.0), Jump(2, 1.0, 20_000.0)]
 
 
-@pytest.mark.parametrize("jump", SET, ids=lambda j: f"rank {j.rank} at {j.step} by {j.us:.0f} us")
-@pytest.mark.parametrize("layout", CLOCKS)
+@pytest.mark.parametrize(
+    ("layout", "jump"), [*(("dp4", jump) for jump in SET), ("dp8", SET[0]), ("tp2 dp2 pp2", SET[1])],
+    ids=lambda one: one if isinstance(one, str) else f"rank {one.rank} at {one.step} by {one.us:.0f} us",
+)  # fmt: skip
 def test_a_clock_that_is_set_ahead_is_followed(layout: str, jump: Jump, tmp_path: Path) -> None:
     """Length, waiting and gains are those of the simulation, and offsets those that clocks had at the beginning."""
     job = replace(CLOCKS[layout], jumps=(jump,))
@@ -208,7 +210,7 @@ def test_what_operations_contradict_is_not_proved() -> None:
     assert found.residual.tolist() == [500, 5e6]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_clock_that_only_drifts_is_said_to_be_set(seed: int, tmp_path: Path) -> None:
     job = Job(pp=2, dp=4, hosts=8, micro_batches=4, layers=1, steps=3, trace=True, kernel_us=2000.0, host_us=2.0,
               drift_ppm=100.0, seed=seed)  # fmt: skip
