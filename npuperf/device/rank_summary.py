@@ -440,16 +440,16 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
 
     The whole is then scaled to the compute time that the exporter gives.
     """
-    total = summary.compute_ns
-    if total is None or len(summary.operations) != len(peer.operations):
+    total, theirs = summary.compute_ns, _same_operations(summary, peer)
+    if total is None or theirs is None:
         return summary
     if not summary.exposed_known and peer.compute_ns:
-        summary = _paced_like(summary, peer, total / peer.compute_ns)
+        summary = _paced_like(summary, peer, theirs, total / peer.compute_ns)
     if len(summary.until) != len(peer.until):
         return summary
     own = (summary.to_block, summary.to_start, summary.tail)
-    like = (peer.to_block, peer.to_start, peer.tail)
-    compute = [mine.length * (p.compute / np.maximum(p.length, 1)) for mine, p in zip(own, like, strict=True)]
+    busy = [part.compute / np.maximum(part.length, 1) for part in (peer.to_block, peer.to_start, peer.tail)]
+    compute = [mine.length * part for mine, part in zip(own, (busy[0], busy[1][theirs], busy[2]), strict=True)]
     scale = total / max(float(compute[0].sum() + compute[2].sum()), 1.0)
     to_block, to_start, tail = (
         LocalTime(mine.length, np.rint(np.minimum(spent * scale, mine.length)).astype(np.int64), mine.host)
@@ -461,18 +461,44 @@ def filled_like(summary: RankSummary, peer: RankSummary) -> RankSummary:
     return replace(summary, to_block=to_block, to_start=to_start, tail=tail, compute_before=before)
 
 
-def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSummary:
+def _same_operations(summary: RankSummary, peer: RankSummary) -> I64 | None:
+    """Return for each operation the row of a peer's that is the same; None where they do not do the same.
+
+    It is of the same type, in the n-th group of its kind that the rank took part in, and as many were before it: beside
+    compute, operations of several groups begin in another order on each rank.
+    """
+    known: dict[tuple[str | None, ...], int] = {}
+    order, kinds = [], []
+    for rank in (summary, peer):
+        operations, named = rank.operations, {group.id: group.kind for group in rank.groups}
+        codes, first, group = np.unique(operations.group.codes, return_index=True, return_inverse=True)
+        seen, places = Counter[str | None](), np.zeros(len(codes), np.int64)
+        for at in np.argsort(first).tolist():
+            kind = named.get(operations.group.names[codes[at]]) if codes[at] >= 0 else None
+            places[at] = known.setdefault(("group", kind, str(seen[kind])), len(known))
+            seen[kind] += 1
+        types = np.array([*(known.setdefault((name,), len(known)) for name in operations.type.names), -1], np.int64)
+        kinds.append(np.stack([types[operations.type.codes], places[group.ravel()]]))
+        order.append(np.lexsort(kinds[-1]))
+    if not np.array_equal(kinds[0][:, order[0]], kinds[1][:, order[1]]):
+        return None
+    rows = np.empty(len(order[0]), np.int64)
+    rows[order[0]] = order[1]
+    return rows
+
+
+def _paced_like(summary: RankSummary, peer: RankSummary, theirs: I64, pace: float) -> RankSummary:
     """Lay out a device whose communication is partly hidden as a peer's: blocked by the same operations.
 
-    When it came to each block is not recorded: its own time until then is the peer's, at its own ``pace``.
+    When it came to each block is not recorded: its own time until then is the peer's, at its own ``pace``. ``theirs``:
+    the peer's row of each operation.
     """
-    operations, until = summary.operations, peer.until
-    release = operations.end[until]
+    operations, until = summary.operations, np.argsort(theirs)[peer.until]
+    release = np.maximum.accumulate(operations.end[until])
     previous = np.concatenate([[summary.begin], release]).astype(np.int64)
     length = np.rint(peer.to_block.length * pace).astype(np.int64)
     block_start = np.clip(previous[:-1] + length, previous[:-1], np.maximum(release, previous[:-1]))
-    since = np.where(peer.base >= 0, np.append(release, summary.begin)[peer.base], summary.begin)
-    since = np.where(peer.after >= 0, operations.end[peer.after], since)
+    base, after, since, previous = _track(operations, summary.begin, summary.end, block_start, until)
     busy = Intervals.union(operations.start, operations.end)
     if len(busy):
         busy = busy.minus(Intervals.union(block_start, release).gaps(int(busy.start[0]), int(busy.end[-1])))
@@ -480,7 +506,7 @@ def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSum
     to_block, to_start, tail = (
         LocalTime(own, np.zeros_like(own), np.zeros_like(own))
         for own in (
-            block_start - previous[:-1],
+            np.maximum(block_start - previous[:-1], 0),
             np.maximum(operations.start - since, 0),
             np.maximum(summary.end - previous[-1:], 0),
         )
@@ -489,8 +515,8 @@ def _paced_like(summary: RankSummary, peer: RankSummary, pace: float) -> RankSum
         summary,
         until=until,
         block_start=block_start,
-        base=peer.base,
-        after=peer.after,
+        base=base,
+        after=after,
         to_block=to_block,
         to_start=to_start,
         tail=tail,
@@ -536,15 +562,7 @@ def _summary(
     """
     begin, end = span
     block_start, until = _blocks(operations, exposed, unblocked, compute)
-    release = operations.end[until]
-    base = np.searchsorted(release, operations.start, side="right") - 1
-    inside_block = base + 1 < len(release)
-    inside_block &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
-    blocked_since = np.where(inside_block, np.append(block_start, end)[base + 1], begin)
-    after = _predecessors(operations, blocked_since, inside_block)
-    since = np.where(base >= 0, np.append(release, begin)[base], begin)
-    since = np.where(after >= 0, np.minimum(operations.end[after], operations.start), since)
-    previous = np.concatenate([[begin], release]).astype(np.int64)
+    base, after, since, previous = _track(operations, begin, end, block_start, until)
     owner, exposed = _owners(operations, exposed)
 
     def local(start: I64, stop: I64) -> LocalTime:
@@ -582,6 +600,70 @@ def _summary(
         bandwidth=profile.communication.bandwidth.of(inside),
         links=profile.communication.links,
         **told,
+    )
+
+
+def _track(operations: Operations, begin: int, end: int, block_start: I64, until: I64) -> tuple[I64, I64, I64, I64]:
+    """Return of each operation its ``base``, its ``after`` and the time from which its ``to_start`` counts.
+
+    The last: from when each block's ``to_block``, and then the tail, count.
+    """
+    release = operations.end[until]
+    base = np.searchsorted(release, operations.start, side="right") - 1
+    inside_block = base + 1 < len(release)
+    inside_block &= operations.start > np.append(block_start, end)[np.minimum(base + 1, len(release))]
+    blocked_since = np.where(inside_block, np.append(block_start, end)[base + 1], begin)
+    after = _predecessors(operations, blocked_since, inside_block)
+    since = np.where(base >= 0, np.append(release, begin)[base], begin)
+    since = np.where(after >= 0, np.minimum(operations.end[after], operations.start), since)
+    return base, after, since, np.concatenate([[begin], release]).astype(np.int64)
+
+
+def held_by_exchanges(summary: RankSummary) -> RankSummary | None:
+    """Return the same with a track that needs at once what it receives while it computes; None if that is nothing.
+
+    What came meanwhile is needed later on, and what is sent behind other operations was there before: nobody knows
+    when. Right after it came, and right before it went, is the worst. As measured that keeps nobody, but repaired ranks
+    come earlier.
+    """
+    operations = summary.operations
+    sends = operations.type.flag([name == "send" for name in operations.type.names])
+    meanwhile = np.setdiff1d(np.flatnonzero(operations.p2p & ~sends), summary.until)
+    came = operations.end[meanwhile]
+    last = np.searchsorted(summary.block_start, came, side="right") - 1  # the block that began before
+    blocked = (
+        (last >= 0) & (operations.end[summary.until][np.maximum(last, 0)] > came) if len(summary.until) else last >= 0
+    )
+    meanwhile = meanwhile[~blocked & (came < summary.end)]
+    if not len(meanwhile) or summary.span_ns is not None:
+        return None
+    at = np.concatenate([summary.block_start, operations.end[meanwhile]])
+    order = np.argsort(at, kind="stable")
+    block_start, until = at[order], np.concatenate([summary.until, meanwhile])[order]
+    base, after, since, previous = _track(operations, summary.begin, summary.end, block_start, until)
+    inside = (base + 1 < len(until)) & (operations.start > np.append(block_start, summary.end)[base + 1])
+    ready = sends & operations.p2p & (after >= 0) & ~inside
+    since = np.where(ready, np.append(operations.end[until], summary.begin)[base], since)
+    after = np.where(ready, -1, after)
+    whole = np.append(np.searchsorted(summary.block_start, block_start), len(summary.until))  # the stretch each is of
+
+    def cut(length: I64, of: I64, parts: Sequence[LocalTime]) -> LocalTime:
+        whole_length, compute, host = (
+            np.concatenate([getattr(p, n) for p in parts]) for n in ("length", "compute", "host")
+        )
+        share = length / np.maximum(whole_length[of], 1)
+        return LocalTime(length, *(np.rint(part[of] * share).astype(np.int64) for part in (compute, host)))
+
+    own = [summary.to_block, summary.tail]
+    return replace(
+        summary,
+        until=until,
+        block_start=block_start,
+        base=base,
+        after=after,
+        to_block=cut(np.maximum(block_start - previous[:-1], 0), whole[:-1], own),
+        to_start=cut(np.maximum(operations.start - since, 0), np.arange(len(since)), [summary.to_start]),
+        tail=cut(np.maximum(summary.end - previous[-1:], 0), whole[-1:], own),
     )
 
 

@@ -24,6 +24,8 @@ from npuperf.model.labels import F64, I64, Mask
 #: What keeps a rank: compute, waiting for the host, the rest of its own time, and what lies before its first step.
 COMPUTE, HOST, OTHER, BEGIN = range(4)
 CAUSES: Final = 4
+#: Times in files are rounded: what lies closer than this (ns) touches.
+_ROUNDING: Final = 1_000.0
 
 
 class Stretches(Struct, frozen=True):
@@ -59,6 +61,8 @@ class JobProgram(Struct, frozen=True):
     """The program. Operations are those of ``matched``; blocks of all ranks are flat as well.
 
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
+    ``queued``: the operation of its group that must have ended before, as a group has one queue on each rank, -1;
+    None where each waits for that alone from which it is counted.
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
     ``transfer``: per operation, all that is no waiting for a rank that was loaded. ``begin`` and ``end``: per rank, on
     the common clock, from the first begin on; begins can be compared of ranks that have the same ``begun_with``: the
@@ -68,6 +72,7 @@ class JobProgram(Struct, frozen=True):
     matched: Matched
     base: I64
     after: I64
+    queued: I64 | None
     until: I64
     previous: I64
     last_block: I64
@@ -120,8 +125,10 @@ class JobChange(Struct, frozen=True):
     begin: F64 | None = None
 
 
-def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clocks: Clocks) -> JobProgram:
-    """Build the program of a job."""
+def build(
+    ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clocks: Clocks, *, in_queues: bool = False
+) -> JobProgram:
+    """Build the program of a job. ``in_queues``: operations wait for those before them of their group as well."""
     counts = np.array([len(r.until) for r in ranks], np.int64)
     block_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     base = np.concatenate([np.where(r.base >= 0, r.base + block_first[i], -1 - i) for i, r in enumerate(ranks)])
@@ -136,11 +143,13 @@ def build(ranks: Sequence[RankSummary], matched: Matched, waits: JobWaits, clock
     first = [int(r.step_number[0]) if len(r.step_number) else -1 for r in ranks]
     _, begun_with = np.unique(np.stack([clocks.part, np.array(first, np.int64)]), axis=1, return_inverse=True)
     origin = begin.min()  # an epoch has more digits than a float
-    levels, looped = _levels(matched, base, after, until, previous)
+    queued = _queues(matched) if in_queues else None
+    levels, looped = _levels(matched, base, after, queued, until, previous)
     return JobProgram(
         matched=matched,
         base=base,
         after=after,
+        queued=queued,
         until=until,
         previous=previous,
         last_block=np.where(counts > 0, block_first[1:] - 1, -1 - every),
@@ -170,7 +179,20 @@ def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
     return Stretches(rank, compute * scale, host * scale, (length - compute - host) * scale)
 
 
-def _levels(matched: Matched, base: I64, after: I64, until: I64, previous: I64) -> tuple[tuple[_Level, ...], Mask]:
+def _queues(matched: Matched) -> I64:
+    """Return for each operation the one before of its group and rank, where that had ended before it began; else -1."""
+    order = np.lexsort((matched.start, matched.group, matched.rank))
+    before = np.append(-1, order[:-1]).astype(np.int64)
+    alike = (matched.group[order] == matched.group[before]) & (matched.rank[order] == matched.rank[before])
+    alike &= (before >= 0) & (matched.group[order] >= 0) & (matched.end[before] <= matched.start[order])
+    queued = np.full(len(order), -1, np.int64)
+    queued[order] = np.where(alike, before, -1)
+    return queued
+
+
+def _levels(
+    matched: Matched, base: I64, after: I64, queued: I64 | None, until: I64, previous: I64
+) -> tuple[tuple[_Level, ...], Mask]:
     """Order the work into levels. Instances that depend on themselves are ``looped``: their match must be wrong.
 
     Nodes are instances, then unmatched operations; every operation's node depends on the nodes of the operations that
@@ -183,8 +205,9 @@ def _levels(matched: Matched, base: I64, after: I64, until: I64, previous: I64) 
     nodes = matched.instances + len(alone)
     of_base = np.where(base >= 0, until[np.maximum(base, 0)], -1) if len(until) else np.full(count, -1)
     chained = previous >= 0
-    source = np.concatenate([of_base[of_base >= 0], after[after >= 0], until[previous[chained]]])
-    target = np.concatenate([np.flatnonzero(of_base >= 0), np.flatnonzero(after >= 0), until[chained]])
+    found = [of_base, after, *([] if queued is None else [queued])]
+    source = np.concatenate([*(by[by >= 0] for by in found), until[previous[chained]]])
+    target = np.concatenate([*(np.flatnonzero(by >= 0) for by in found), until[chained]])
     level, looped = _longest_paths(node[source], node[target], nodes)
     blocks_of = np.argsort(until, kind="stable")
     ending = until[blocks_of]
@@ -245,6 +268,9 @@ def run(job: JobProgram, changes: Sequence[JobChange]) -> JobRun:
         after = job.after[operation]
         from_ = np.where((after >= 0)[:, None], end[after], release[job.base[operation]])
         arrived = from_ + to_start[operation]
+        if job.queued is not None:
+            before = job.queued[operation]
+            arrived = np.where((before >= 0)[:, None], np.maximum(arrived, end[before]), arrived)
         latest = np.maximum.reduceat(arrived, level.head)[level.owner]
         arrival[operation] = arrived
         wait[operation] = latest - arrived
@@ -415,8 +441,9 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
         shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
                   for m in members}  # fmt: skip
         if len(shapes) > 1:  # not as many operations, or blocked by others
+            tracks = {m: _Track(*(rows[name][m] for name in _PARTS)) for m in members}
             for rank in changed.tolist():
-                for name, length in _paced(job, rank, peers, rows).items():
+                for name, length in _paced(job, tracks[rank], [tracks[p] for p in peers.tolist()]).items():
                     parts[name][rows[name][rank]] = length
             continue
         for name in ("to_block", "tail"):
@@ -442,13 +469,62 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
     return JobChange(**parts, begin=begin)
 
 
-def _paced(job: JobProgram, rank: int, peers: I64, rows: Mapping[str, Sequence[slice]]) -> dict[str, F64]:
-    """Return the stretches of a rank that comes to its operations when the middle one of its peers does, by own time.
+def level_steps(job: JobProgram, rank: int, late: I64, on: JobChange) -> JobChange:
+    """Return the job with a rank (place) that works in ``late`` steps (numbers) like the median of its other steps.
+
+    For the only rank of its stage. What a step does after its last operation belongs to the next one's first stretch.
+    """
+    base = {name: getattr(job, name).length if getattr(on, name) is None else getattr(on, name) for name in _PARTS}
+    parts = {name: length.copy() for name, length in base.items()}
+    operations = slice(int(job.matched.first[rank]), int(job.matched.first[rank + 1]))
+    held = np.flatnonzero(job.to_block.rank == rank)
+    numbers = distinct(job.matched.step[operations]).tolist()
+    tracks = []
+    for number in numbers:
+        own = np.flatnonzero(job.matched.step[operations] == number) + operations.start
+        blocks = held[job.matched.step[job.until[held]] == number]
+        if number < 0 or not len(blocks) or np.ptp(own) + 1 != len(own) or np.ptp(blocks) + 1 != len(blocks):
+            return on  # steps run into each other
+        tracks.append(_Track(slice(blocks[0], blocks[-1] + 1), slice(0, 0), slice(own[0], own[-1] + 1)))
+    is_late = np.isin(numbers, late)
+    usual = np.flatnonzero(~is_late)
+    whole = usual[(usual > 0) & ~np.append(True, is_late)[usual]]  # what came before was like always, too
+    peers = [tracks[at] for at in (whole if len(whole) else usual).tolist()]
+    first = lower_median(np.array([base["to_block"][peer.held.start] for peer in peers])) if len(whole) else np.inf
+    for at in np.flatnonzero(is_late).tolist() if peers else ():
+        track, block = tracks[at], tracks[at].held
+        for name, length in _paced(job, track, peers).items():
+            parts[name][getattr(track, _TRACK[name])] = length
+        for start in (block.start, *(following.held.start for following in tracks[at + 1 : at + 2])):
+            parts["to_block"][start] = min(base["to_block"][start], first)
+        if at + 1 == len(tracks):
+            now, before = (float(lengths["to_block"][block][1:].sum()) for lengths in (parts, base))
+            parts["tail"][job.tail.rank == rank] *= min(now / before, 1.0) if before > 0 else 1.0
+    begin = (job.begin if on.begin is None else on.begin).copy()
+    others = job.begin[(job.begun_with == job.begun_with[rank]) & (np.arange(job.ranks) != rank)]
+    if is_late[0] and len(others):
+        begin[rank] = min(begin[rank], float(lower_median(others)))
+    return replace(on, **parts, begin=begin)
+
+
+class _Track(Struct, frozen=True):
+    """A rank's way through the job or a step: its rows of blocks, of what comes after them, and of operations."""
+
+    held: slice
+    tail: slice
+    starts: slice
+
+
+_TRACK: Final = {"to_block": "held", "tail": "tail", "to_start": "starts"}
+
+
+def _paced(job: JobProgram, track: _Track, peers: Sequence[_Track]) -> dict[str, F64]:
+    """Return the stretches of a track that comes to its operations when the middle one of its peers does, by own time.
 
     That passes while the track is not blocked; between operations it goes evenly.
     """
-    order, own = _own_times(job, rank, rows)
-    others = [_own_times(job, peer, rows) for peer in peers.tolist()]
+    order, own = _own_times(job, track)
+    others = [_own_times(job, peer, blocked=True) for peer in peers]
     unknown = np.full(len(own) - 1, np.nan)  # where they take part in others, only the end counts
     table = np.stack([t if np.array_equal(kinds, order) else np.append(unknown, t[-1]) for kinds, t in others])
     count = np.isfinite(table).sum(axis=0)
@@ -457,11 +533,11 @@ def _paced(job: JobProgram, rank: int, peers: I64, rows: Mapping[str, Sequence[s
     by_time = np.flatnonzero(known)[np.argsort(own[known], kind="stable")]
     mine, theirs = (np.append(0.0, times[by_time]) for times in (own, middle))
     theirs = np.maximum.accumulate(theirs)
-    held, starts, tail = (rows[name][rank] for name in ("to_block", "to_start", "tail"))
+    held, starts, tail = track.held, track.starts, track.tail
     reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
     whole = np.append(reached, own[-1])
     paced = np.diff(np.interp(whole, mine, theirs))
-    since = reached[np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0)]
+    since = reached[np.maximum(np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0), 0)]
     length = job.to_start.length[starts]
     posted = np.interp(since + length, mine, theirs) - np.interp(since, mine, theirs)
     return {
@@ -471,21 +547,26 @@ def _paced(job: JobProgram, rank: int, peers: I64, rows: Mapping[str, Sequence[s
     }
 
 
-def _own_times(job: JobProgram, rank: int, rows: Mapping[str, Sequence[slice]]) -> tuple[I64, F64]:
-    """Return what a rank's operations are, and its own time (ns) when it came to each; the last is that of its end.
+def _own_times(job: JobProgram, track: _Track, *, blocked: bool = False) -> tuple[I64, F64]:
+    """Return what a track's operations are, and its own time (ns) when it came to each; the last is that of its end.
 
-    An operation is of a type, in the n-th group that the rank has taken part in; alike ones are in order. NaN: begun by
-    the end of another operation.
+    An operation is of a type, in the n-th group that it took part in; alike ones are in order. NaN: begun by
+    the end of another operation; ``blocked``: only where its track went on meanwhile, else the rank had come there.
     """
-    held, starts = rows["to_block"][rank], rows["to_start"][rank]
-    operations = slice(int(job.matched.first[rank]), int(job.matched.first[rank + 1]))
+    held, operations = track.held, track.starts
     _, first, group = np.unique(job.matched.group[operations], return_index=True, return_inverse=True)
     kind = job.matched.type[operations] * (len(first) + 1) + np.argsort(np.argsort(first))[group]
     order = np.argsort(kind, kind="stable")
     reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
-    at = np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0)
-    times = np.where(job.after[starts] >= 0, np.nan, reached[at] + job.to_start.length[starts])
-    end = reached[-1] + job.tail.length[rows["tail"][rank]].sum()
+    at = np.maximum(np.where(job.base[operations] >= 0, job.base[operations] - held.start + 1, 0), 0)
+    times = np.where(job.after[operations] >= 0, np.nan, reached[at] + job.to_start.length[operations])
+    if blocked and len(at):
+        begun, until = job.matched.start[operations], job.until[held]
+        first = begun[0] - job.to_start.length[operations][0]  # it begins there
+        release = np.append(first, job.matched.end[until])
+        inside = (at < len(until)) & (begun >= release[at] + np.append(np.diff(reached), np.inf)[at] - _ROUNDING)
+        times = np.where(np.isnan(times) & inside, np.append(reached[1:], np.nan)[at], times)
+    end = reached[-1] + job.tail.length[track.tail].sum()
     return kind[order], np.append(times[order], end)
 
 

@@ -179,7 +179,16 @@ def _passing_in_words(study: JobStudy, cause: RootCause, more: Quantity) -> tupl
     place = cause.places[0]
     summary, own = study.ranks[place], [step - study.counted.moved[place] for step in cause.steps]  # as it counts them
     rank, n, every, steps = summary.rank, number(len(own)), study.step_count, series(_few(own))
-    if cause.why == "compute":
+    alone = np.count_nonzero(study.stages.of == study.stages.of[place]) == 1
+    if alone and cause.why == "compute":
+        title = say("rank {rank}, the only one of its stage, computes {more} longer in {n} of {all} steps ({steps}) "
+                    "than in the others, and other stages wait for it",
+                    rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    elif alone:
+        title = say("rank {rank}, the only one of its stage, takes {more} longer in {n} of {all} steps ({steps}) than "
+                    "in the others, and other stages wait for it",
+                    rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
+    elif cause.why == "compute":
         title = say("rank {rank} computes {more} longer than its peers in {n} of {all} steps ({steps}), and they wait "
                     "for it", rank=rank, more=more, n=n, all=every, steps=steps)  # fmt: skip
     elif cause.why == "host":

@@ -11,7 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base.messages import Message, say
-from npuperf.device.rank_summary import Awaited, RankSummary, awaited_ranks, extend, filled_like, links_beside, reset
+from npuperf.device.rank_summary import (
+    Awaited,
+    RankSummary,
+    awaited_ranks,
+    extend,
+    filled_like,
+    held_by_exchanges,
+    links_beside,
+    reset,
+)
 from npuperf.device.witness import SetBack
 from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted, doubted, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
@@ -39,6 +48,8 @@ from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
 from npuperf.model.thresholds import Thresholds
 
+#: Of so many steps at least one is the usual.
+_USUAL: Final = 3
 #: By how much everything is scaled to see what the job depends on.
 _NUDGE: Final = 0.9
 
@@ -150,6 +161,13 @@ def study_job(
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
     compute = stage_compute(ranks, stages) if usable and windows else None
     split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
+    held, strict = [held_by_exchanges(r) for r in ranks] if usable else [], None
+    if any(held):  # what needs what is not recorded: gains are between the least and the most of it
+        ranks_held = [own or rank for own, rank in zip(held, ranks, strict=True)]
+        strict = build(ranks_held, matched, waits, clocks, in_queues=True)
+        if split is not None and compute is not None:
+            sure = split_waiting(ranks_held, strict, stages, windows, compute, wide).gain
+            split = replace(split, gain=(min(split.gain[0], sure[0]), max(split.gain[1], sure[1])))
     of_operations = 0 if counted.compared else int(np.count_nonzero(numbers >= 0))  # some of steps left out reach in
     count = max(max(len(r.step_number) for r in ranks), of_operations, 1)
     judged = judge_links(ranks, round(job.measured / count), count, thresholds)
@@ -170,7 +188,7 @@ def study_job(
         schedule=find_schedule(ranks, matched, stages) if stages.real else None,
         links=tuple(judged.links),
         paces=judged.paces,
-        causes=tuple(find_causes(ranks, job, blamed, stages, split, slow_links(judged), bounds)),
+        causes=tuple(find_causes(ranks, job, blamed, stages, split, slow_links(judged), bounds, strict)),
         costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,
@@ -339,17 +357,26 @@ def _program(
 def stage_compute(ranks: Sequence[RankSummary], stages: PipelineStages) -> F64 | None:
     """Return the compute time of each stage (ns): the lower median of its ranks, so that one slow rank is no stage.
 
-    A stage of which no rank was loaded counts as the usual one. None where fewer than two stages are known.
+    Of each rank it is as many times that of its usual step: no work is moved for what some steps take longer. A stage
+    of which no rank was loaded counts as the usual one. None where fewer than two stages are known.
     """
     found: list[float | None] = []
     for stage in range(stages.count):
-        known = [c for r in stages.ranks(stage) if (c := ranks[int(r)].compute_ns) is not None]
+        known = [c for r in stages.ranks(stage) if (c := _usual_compute(ranks[int(r)])) is not None]
         found.append(float(lower_median(np.array(known))) if known else None)
     known_stages = [c for c in found if c is not None]
     if len(known_stages) < 2:
         return None
     usual = float(lower_median(np.array(known_stages)))
     return np.array([usual if c is None else c for c in found])
+
+
+def _usual_compute(rank: RankSummary) -> float | None:
+    """Return the compute time of a rank (ns), as if all steps took what the usual one does."""
+    each = rank.in_step.compute
+    if rank.compute_ns is None or len(each) < _USUAL:
+        return rank.compute_ns
+    return rank.compute_ns - float(each.sum()) + len(each) * float(lower_median(each))
 
 
 def _elasticity(job: JobProgram, length: float) -> tuple[Elasticity, float]:

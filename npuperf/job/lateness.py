@@ -6,6 +6,7 @@ rank of its stage has none for its compute: for the rest all others are, and ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
@@ -14,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.job_replay import CAUSES, JobProgram, track_totals
+from npuperf.job.job_replay import BEGIN, CAUSES, COMPUTE, HOST, OTHER, JobProgram, track_totals
 from npuperf.model.groups import distinct, lower_median
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Mask
@@ -24,8 +25,6 @@ from npuperf.model.labels import F64, I64, Mask
 _ALIKE: Final = 0.5
 #: In the others it is no further from its peers than this part of what it is late at most.
 _LIKE_PEERS: Final = 0.25
-#: In how many steps, of its own or its peers', nobody was late at least, to tell that it is late in others.
-_COMPARED: Final = 3
 #: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
 #: if what it takes longer is so many times what is usual between ranks and steps.
 _SURE: Final = 3
@@ -67,11 +66,28 @@ class Lateness(Struct, frozen=True):
         chosen = late >= max(_ALIKE * most, _SURE * usual)
         if most <= 0 or not chosen.any() or np.abs(late[~chosen]).max(initial=0.0) > _LIKE_PEERS * most:
             return ()
-        # What it is compared with: its own other steps, and the steps of its peers but the usual one.
-        compared = np.count_nonzero(~chosen) + max(len(others) - 1, 0) * len(late)
-        if chosen.all() or compared < _COMPARED:
+        # What it is compared with: its own other steps, and the steps of its peers; the usual is one of them, of each
+        # step, or of all where it has no peers.
+        own_freedom = int(np.count_nonzero(~chosen)) - (0 if len(others) else 1)
+        compared = own_freedom + max(len(others) - 1, 0) * len(late)
+        if chosen.all() or compared < 1:
+            return ()
+        own = math.sqrt(np.sum(late[~chosen] ** 2) / max(own_freedom, 1))
+        if late[chosen].min() < _students(compared) * max(usual, own):
             return ()
         return tuple(self.steps[chosen].tolist())
+
+
+def _students(freedom: int) -> float:
+    """Return by how many deviations, estimated with so many degrees of freedom, as rare a value is off as ``_SURE``.
+
+    That is a quantile of Student's t: exact for one degree, else Wallace's approximation (Biometrika 46, 1959), which
+    asks a little more than the exact one.
+    """
+    if freedom == 1:
+        return math.tan(math.pi * (NormalDist().cdf(_SURE) - 0.5))
+    pace = _SURE * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(min(pace * pace / freedom, 100.0)))
 
 
 def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Lateness:
@@ -81,31 +97,41 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
     beyond = _beyond_peers(totals, stage)
     for rank in np.flatnonzero(alone).tolist() if len(ranks) > 1 else ():
         beyond[rank] = (totals[rank] - np.median(np.delete(totals, rank, axis=0), axis=0)) * (0, 1, 1)
+    late_begin[alone] = _late_begin(job, np.zeros_like(stage))[alone]
     excess, together = (np.maximum(np.column_stack([parts, late_begin]), 0.0)
                         for parts in (beyond, beyond_usual(totals, stage)))  # fmt: skip
-    steps, own = _own_times(ranks, job)
+    steps, parts = _own_times(ranks, job)
     if len(steps) < 2:
         return Lateness(
             excess, together, np.zeros((len(ranks), 0)), steps[:0], np.ones(len(ranks), np.bool_), stage, alone
         )
+    own = parts.sum(axis=2)
     own[:, 0] += late_begin
     by_step = beyond_usual(own, stage)
     by_step[alone] = own[alone] - lower_median(own[alone], axis=1)[:, None]
-    return Lateness(excess, together, by_step, steps, _steady(own, stage) | alone, stage, alone)
+    found = Lateness(excess, together, by_step, steps, _steady(own, stage) | alone, stage, alone)
+    for rank in np.flatnonzero(alone).tolist():  # its peers are its own other steps, for its compute as well
+        late = np.isin(steps, found.some_steps(rank))
+        if late.any():
+            found.steady[rank] = False
+            more = parts[rank][late] - lower_median(parts[rank][~late])
+            found.excess[rank, :BEGIN] = np.maximum(more.sum(axis=0), 0.0)
+    return found
 
 
 def _own_times(ranks: Sequence[RankSummary], job: JobProgram) -> tuple[I64, F64]:
-    """Return the steps that all ranks recorded, and each rank's own time in each (ns): all but communication.
+    """Return the steps that all ranks recorded, and each rank's own time in each by cause (ns): all but communication.
 
     Without kernels nobody knows when a step began: then it is up to where the step's operations blocked a rank.
     """
     shared = set(ranks[0].step_number.tolist()).intersection(*(r.step_number.tolist() for r in ranks[1:]))
     steps = np.array(sorted(shared), np.int64)
-    own = np.zeros((len(ranks), len(steps)))
+    own = np.zeros((len(ranks), len(steps), BEGIN))
     if any(r.span_ns is not None for r in ranks):
-        step = job.matched.step[job.until]
+        step, spent = job.matched.step[job.until], job.to_block
         here = np.flatnonzero(np.isin(step, steps))  # others are of no step, or not of all ranks
-        np.add.at(own, (job.to_block.rank[here], np.searchsorted(steps, step[here])), job.to_block.length[here])
+        for cause, ns in ((COMPUTE, spent.compute), (HOST, spent.host), (OTHER, spent.other)):
+            np.add.at(own[:, :, cause], (spent.rank[here], np.searchsorted(steps, step[here])), ns[here])
         return steps, own
     for place, rank in enumerate(ranks):
         chosen = np.flatnonzero(np.isin(rank.step_number, steps))
@@ -114,7 +140,9 @@ def _own_times(ranks: Sequence[RankSummary], job: JobProgram) -> tuple[I64, F64]
             return steps[:0], own[:, :0]
         windows = Intervals(rank.step_start[chosen], rank.step_end[chosen])
         blocked = Intervals(rank.exposed_start, rank.exposed_end)
-        own[place] = windows.end - windows.start - (blocked.before(windows.end) - blocked.before(windows.start))
+        whole = windows.end - windows.start - (blocked.before(windows.end) - blocked.before(windows.start))
+        compute, host = rank.in_step.compute[chosen], rank.in_step.host[chosen]
+        own[place] = np.stack([compute, host, whole - compute - host], axis=1)
     return steps, own
 
 

@@ -20,6 +20,7 @@ from npuperf.job.job_replay import (
     faster_link,
     level_all,
     level_ranks,
+    level_steps,
     on_longest_path,
     run,
     track_totals,
@@ -125,7 +126,10 @@ _Found = tuple[RootCause, _Repair]
 
 
 class _Case(Struct, frozen=True):
-    """A job whose causes are sought, and what is known of it; ``layouts``: see :func:`group_layouts`."""
+    """A job whose causes are sought, and what is known of it; ``layouts``: see :func:`group_layouts`.
+
+    ``strict``: the job where ranks need at once what they exchange beside compute, None where they do not.
+    """
 
     job: JobProgram
     found: WaitBlame
@@ -134,6 +138,7 @@ class _Case(Struct, frozen=True):
     bounds: GainBounds
     late: Lateness
     layouts: Sequence[object]
+    strict: JobProgram | None = None
 
     @property
     def least(self) -> float:
@@ -147,7 +152,7 @@ class _Case(Struct, frozen=True):
 
     def change(self, repair: _Repair) -> JobChange:
         """Return the job with something repaired."""
-        return replace(_mended(self.job, self.stages, repair.places), transfer=repair.transfer)
+        return replace(_mended(self.job, self.stages, repair.places, self.late), transfer=repair.transfer)
 
     def calm(self, repair: _Repair) -> JobChange:
         """Return the job with all ranks of a stage alike, and its transfers repaired."""
@@ -176,11 +181,13 @@ def find_causes(
     split: StageSplit | None,
     links: Sequence[SlowLink],
     bounds: GainBounds,
+    strict: JobProgram | None = None,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
-    case = _Case(job, found, stages, links, bounds, find_late(ranks, job, stages.of), group_layouts(ranks, job.matched))
+    late = find_late(ranks, job, stages.of)
+    case = _Case(job, found, stages, links, bounds, late, group_layouts(ranks, job.matched), strict)
     named, mended = _named(case)
-    shares = _share_out(job, found, stages, split, named, bounds)
+    shares = _share_out(case, split, named)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
     causes += unequal
@@ -224,12 +231,20 @@ def _named(case: _Case) -> tuple[list[RootCause], _Repair]:
 
 def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootCause]:
     """Say of causes found on top of what is mended what they save alone, and if that is little, what behind it."""
-    if not (mended.places or mended.transfer is not None) or not case.bounds.usable:
-        return [cause for cause, _ in fresh]
-    alone = case.saved([repair for _, repair in fresh], _Repair())
+    causes, repairs = [cause for cause, _ in fresh], [repair for _, repair in fresh]
+    if not case.bounds.usable:
+        return causes
+    if mended.places or mended.transfer is not None:
+        causes = [
+            replace(c, gain=case.bounds.gain(saved, case.job), behind=c.gain if saved < case.worth else None)
+            for c, saved in zip(causes, case.saved(repairs, _Repair()), strict=True)
+        ]
+    if case.strict is None:
+        return causes
+    surely = [case.bounds.gain(saved, case.job) for saved in replace(case, job=case.strict).saved(repairs, _Repair())]
     return [
-        replace(c, gain=case.bounds.gain(saved, case.job), behind=c.gain if saved < case.worth else None)
-        for (c, _), saved in zip(fresh, alone, strict=True)
+        replace(c, gain=(min(c.gain[0], sure[0]), max(c.gain[1], sure[1]))) if c.gain and sure else c
+        for c, sure in zip(causes, surely, strict=True)
     ]
 
 
@@ -296,20 +311,14 @@ class _Shares(Struct, frozen=True):
     imbalance: float
 
 
-def _share_out(
-    job: JobProgram,
-    found: WaitBlame,
-    stages: PipelineStages,
-    split: StageSplit | None,
-    causes: Sequence[RootCause],
-    bounds: GainBounds,
-) -> _Shares:
+def _share_out(case: _Case, split: StageSplit | None, causes: Sequence[RootCause]) -> _Shares:
     """Give every cause its waiting.
 
     Across stages, a rank that is named is to blame for what it takes beyond its peers; of the rest, the schedule and
     unequal stages have what the replay gives them. Slow ranks have what nobody else has of the waiting that goes away
     when all of them are repaired: a delay that travels over several groups is mixed with the usual work on its way.
     """
+    job, found, bounds = case.job, case.found, case.bounds
     owners: dict[int, int] = {}  # of each axis of the blame
     for i, cause in enumerate(causes):
         if cause.kind == "rank":
@@ -346,7 +355,7 @@ def _share_out(
     slow = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
     known = sum(named[i] for i in slow)
     if bounds.usable and known > 0 and jitter > 0:
-        mended = _mended(job, stages, [place for i in slow for place in causes[i].places])
+        mended = case.change(_Repair(tuple(place for i in slow for place in causes[i].places)))
         wait = run(job, [JobChange(), mended]).wait.sum(axis=0)
         more = min(max(float(wait[0] - wait[1]) - known, 0.0), jitter)
         named = [w + (more * w / known if i in slow else 0.0) for i, w in enumerate(named)]
@@ -354,14 +363,21 @@ def _share_out(
     return _Shares(named, jitter, begin, unknown, schedule, imbalance)
 
 
-def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int]) -> JobChange:
-    """Return the job with ranks that work like their peers; where a whole stage has none, without its delays."""
+def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int], late: Lateness) -> JobChange:
+    """Return the job with ranks that work like their peers; where a whole stage has none, without its delays.
+
+    The only rank of its stage, late in some steps, works as in its others.
+    """
     chosen = np.array(places, np.int64)
     stage_members = [np.flatnonzero(stages.of == number) for number in distinct(stages.of[chosen]).tolist()]
     tasks = [(np.intersect1d(members, chosen), np.setdiff1d(members, chosen)) for members in stage_members]
     change = level_ranks(job, tasks)
     alone = [own for own, peers in tasks if not len(peers)]
-    return calmed(job, stages.of, change, np.concatenate(alone)) if alone else change
+    change = calmed(job, stages.of, change, np.concatenate(alone)) if alone else change
+    for rank in (own[0] for own in alone if late.alone[own[0]]):
+        steps = late.some_steps(int(rank))
+        change = level_steps(job, int(rank), np.array(steps), change) if steps else change
+    return change
 
 
 def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
