@@ -242,6 +242,20 @@ def test_the_page_of_memory_shows_the_screen_of_the_sample() -> None:
     assert shown in "".join(f"{line.rstrip()}\n" for line in screen.splitlines())
 
 
+def test_the_page_of_memory_says_what_the_plan_without_a_block_reaches() -> None:
+    """Worked out from the plan: what the counters were if these blocks had never been asked for."""
+    training = Training(steps=4, layers=3, activation=192 * MIB, gradient=48 * MIB, before=1400 * MIB, leak=8 * MIB,
+                        late=96 * MIB, spike=700 * MIB, state=300 * MIB)  # fmt: skip
+    plan, page = training.plan(), (ROOT / "docs" / "memory.md").read_text("utf-8")
+    for operator in ("aten::cat", "aten::leaky"):
+        rest = replace(plan, blocks=tuple(block for block in plan.blocks if block.name != operator))
+        lower = plan.peak()[0] - rest.peak()[0]
+        assert f"{mib_text(lower)} lower" in page
+        done = run_cli(["analyze", str(SAMPLE), "--no-cache", "--what-if", f"block:{operator}*0", "--format", "json"])
+        (found,) = [w for w in json.loads(done.stdout)["what_if"] if w["expr"] == f"block:{operator}*0"]
+        assert (found["peak_bytes"], found["gain_bytes"]) == (rest.peak()[0], [lower, lower])
+
+
 def test_the_report_for_markdown_and_notebooks_has_the_tables_of_memory() -> None:
     result = analyze_path(SAMPLE, no_cache=True)
     said = render(result, "markdown", View(language="en"))
