@@ -12,7 +12,7 @@ import numpy as np
 
 from npuperf.advise.rule import Answer, Detected, MemoryView, Rule, Untold, severity
 from npuperf.base.messages import Message, chain, say, series, share, size
-from npuperf.device.allocator import replay_allocator
+from npuperf.device.allocator import replay_allocator, segment_bytes
 from npuperf.model.device import DeviceProfile
 from npuperf.model.device_memory import DeviceMemory, OutOfMemory, Segments
 
@@ -21,6 +21,9 @@ _HOLDERS: Final = 3
 _LOWER: Final = say("lower the peak: a smaller micro-batch, activations recomputed, optimizer state sharded (--what-if "
                     "says by how much)")  # fmt: skip
 _NO_SNAPSHOT: Final = say("only a snapshot of memory tells: record with npuperf profile --snapshot")
+_LIMIT: Final = say("raise torch.npu.set_per_process_memory_fraction, or do not call it; where it is not called, the "
+                    "driver has no such piece: free memory early in the program, or use fewer processes on the "
+                    "device")  # fmt: skip
 _CONF: Final = "PYTORCH_NPU_ALLOC_CONF"
 
 
@@ -43,6 +46,8 @@ def run_out(view: MemoryView) -> Answer:
     largest = int(segments.size[own].max(initial=0)) if len(segments) else None
     holders = _holders(segments)
     short = None if cached is None or failure.free is None else failure.asked - cached - failure.free
+    # with room for a segment the device would have given one: something else refused it
+    refused = failure.free is not None and failure.free >= segment_bytes(failure.asked)
     evidence: dict[str, Any] = {
         "asked_bytes": failure.asked,
         "device_free_bytes": failure.free,
@@ -51,13 +56,14 @@ def run_out(view: MemoryView) -> Answer:
         "cached_bytes": cached,
         "largest_free_block_bytes": largest,
         "short_bytes": short,
+        "device_had_room": None if failure.free is None else refused,
         "failures": len(memory.failures),
         "holders": [{"where": where, "count": count, "bytes": held} for where, count, held in holders],
     }
     return Detected(
-        title=_title(failure, cached, largest, short),
+        title=_title(failure, cached, largest, short, refused=refused),
         refute=say("the same allocation succeeds with as much free memory in the same pieces"),
-        next=_advice(memory, profile, short, holders),
+        next=_LIMIT if refused else _advice(memory, profile, short, holders),
         evidence=evidence,
         code=failure.where,
         severity="high",
@@ -65,7 +71,9 @@ def run_out(view: MemoryView) -> Answer:
     )
 
 
-def _title(failure: OutOfMemory, cached: int | None, largest: int | None, short: int | None) -> Message:
+def _title(
+    failure: OutOfMemory, cached: int | None, largest: int | None, short: int | None, *, refused: bool
+) -> Message:
     """Say what was asked for, and what there was."""
     asked = say("ran out of memory: {asked} were asked for", asked=size(failure.asked))
     if failure.where is not None:
@@ -79,7 +87,9 @@ def _title(failure: OutOfMemory, cached: int | None, largest: int | None, short:
             "PyTorch had {bytes} cached, in pieces of at most {largest}", bytes=size(cached), largest=size(largest)
         )
     why = None
-    if short is not None:
+    if refused:
+        why = say("that is enough for a new segment, so a limit of the process refused it (inferred)")
+    elif short is not None:
         why = (
             say("{bytes} too little", bytes=size(short))
             if short > 0

@@ -32,6 +32,13 @@ _MOST: Final = 200_000
 _BASE, _APART = 1 << 44, 1 << 41
 
 
+def segment_bytes(size: int) -> int:
+    """Return how large a segment is that is taken for a block, bytes."""
+    if size <= _SMALL:
+        return _SMALL_SEGMENT
+    return _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
+
+
 class Reserved(Struct, frozen=True):
     """The most that is reserved, bytes: as recorded, and as replayed with other settings."""
 
@@ -60,7 +67,7 @@ class _Segments:
         pieces = self._free.setdefault((stream, small), [])
         at = self._fitting(pieces, size)
         if at is None:
-            address, whole = self._segment(size, small=small)
+            address, whole = self._segment(size)
         else:
             whole, address = pieces.pop(at)
             del self._starts[address], self._ends[address + whole]
@@ -79,8 +86,8 @@ class _Segments:
             return None
         return at
 
-    def _segment(self, size: int, *, small: bool) -> tuple[int, int]:
-        taken = _SMALL_SEGMENT if small else _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
+    def _segment(self, size: int) -> tuple[int, int]:
+        taken = segment_bytes(size)
         address = next(self._addresses, self._next)
         self._next = max(self._next, address) + taken + _LARGE_SEGMENT
         self._sizes[address] = taken

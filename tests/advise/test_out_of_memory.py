@@ -50,7 +50,7 @@ def test_too_little_memory(tmp_path: Path) -> None:
         {"where": "u/train.py:10 model", "count": 4, "bytes": 160 * MIB},
         {"where": "u/train.py:41 forward", "count": 8, "bytes": 72 * MIB},
     ]
-    assert "22.0 MiB too little" in str(found.title)
+    assert "22.0 MiB too little" in str(found.title) and not told["device_had_room"]
     assert "smaller micro-batch" in str(found.next) and "u/train.py:10 model holds 160.0 MiB" in str(found.next)
 
 
@@ -109,3 +109,19 @@ def test_no_setting_is_named_where_none_saves_anything(tmp_path: Path) -> None:
     path = dump(allocator.snapshot(), tmp_path / "snapshot.pickle")
     (found,) = [f for f in analyze_path(path, no_cache=True).findings if f.rule == "segment_settings"]
     assert found.status == "ok"
+
+
+def test_a_device_with_room_for_a_segment_was_not_what_refused_it(tmp_path: Path) -> None:
+    """As with torch.npu.set_per_process_memory_fraction: the device reports 60 GiB, and 9 MiB are refused."""
+    allocator = filled(device_bytes=200 * MIB, kept=0, blocks=20)
+    assert allocator.malloc(100 * MIB - PADDING, 7, LIBRARY, LOSS) == -1
+    snapshot = allocator.snapshot()
+    for event in snapshot["device_traces"][0]:
+        if event["action"] == "oom":
+            event["device_free"] = 60 << 30
+    found = ran_out(dump(snapshot, tmp_path / "snapshot.pickle"))
+    assert found is not None and found.evidence["device_had_room"]
+    assert "a limit of the process refused it (inferred)" in str(found.title) and "pieces that are" not in str(
+        found.title
+    )
+    assert "set_per_process_memory_fraction" in str(found.next)

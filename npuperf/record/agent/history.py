@@ -59,6 +59,7 @@ class History:
             for path in glob.glob(os.path.join(glob.escape(self.folder), f"oom_{self._pid}_*.pickle")):
                 with contextlib.suppress(OSError):
                     os.replace(path, os.path.join(target, os.path.basename(path)))
+            self.folder = target
 
     def _write(self, path: str) -> None:
         with self._careful():
