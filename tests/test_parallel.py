@@ -102,6 +102,18 @@ def test_a_mistake_on_one_rank_sinks_no_other(engine: Engine) -> None:
     assert results == ["lost 0: out of memory", "done 1"]
 
 
+def read_from_a_bad_disk(item: int) -> str:
+    if item == 1:
+        raise OSError(errno.EIO, "Input/output error", "/data/rank_1")
+    return f"done {item}"
+
+
+@pytest.mark.parametrize("engine", HERE, ids=str)
+def test_a_disk_that_fails_one_rank_is_no_mistake_of_ours(engine: Engine) -> None:
+    results = map_ranks(read_from_a_bad_disk, range(3), engine, lost=lost)
+    assert results == ["done 0", "lost 1: /data/rank_1: Input/output error", "done 2"]
+
+
 @pytest.mark.parametrize("engine", HERE, ids=str)
 def test_a_mistake_on_all_ranks_is_ours(engine: Engine) -> None:
     with pytest.raises(ZeroDivisionError) as raised:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from enum import IntEnum
+from typing import Final
 
 from npuperf.base.messages import Message, chain, say
 
@@ -58,6 +60,24 @@ class UsageError(NpuperfError):
 def unreadable(path: object, error: OSError) -> InputError:
     """Return the error for a file that the system does not let us read."""
     return InputError(say("{path}: cannot be read: {why}", path=str(path), why=error.strerror or str(error)))
+
+
+#: What the system answers where a program has made a mistake; all else is what the machine, its disks or others did.
+_MISTAKES: Final = (None, errno.EBADF, errno.EINVAL, errno.EFAULT, errno.ENOTSOCK, errno.ENOSYS)
+
+
+def of_the_system(error: BaseException) -> InputError | None:
+    """Return the error for what the system failed to do, or None where the fault is another: ours, or want of memory.
+
+    Whoever knows what is being done says so; here ends what nobody expects: a disk that fails, a file server that is
+    gone, no more processes.
+    """
+    if not isinstance(error, OSError) or error.errno in _MISTAKES or lacks_memory(error):
+        return None
+    why, hint = error.strerror or str(error), say("this is the system's answer: run again once what it names is mended")
+    if isinstance(error.filename, str | bytes):
+        return InputError(say("{path}: {why}", path=os.fsdecode(error.filename), why=why), hint=hint)
+    return InputError(say("{why}", why=why), hint=hint)
 
 
 def lacks_memory(error: BaseException) -> bool:

@@ -22,7 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base import __version__
-from npuperf.base.errors import InputError, NpuperfError, UsageError, lacks_memory
+from npuperf.base.errors import InputError, NpuperfError, UsageError, lacks_memory, of_the_system
+from npuperf.base.files import scratch_folder
 from npuperf.base.memory import available
 from npuperf.base.messages import Message, say, series
 
@@ -132,7 +133,7 @@ def map_ranks(
             try:
                 results[at] = result()
             except Exception as error:
-                of_rank = isinstance(error, RankLostError) or lacks_memory(error)
+                of_rank = isinstance(error, RankLostError) or lacks_memory(error) or of_the_system(error) is not None
                 if lost is None or (isinstance(error, NpuperfError) and not of_rank):
                     raise  # what was asked for cannot be, on any rank
                 if of_rank:
@@ -160,6 +161,9 @@ def _as_lost(error: Exception, items: Sequence[object]) -> RankLostError:
         return error
     if lacks_memory(error):
         return RankLostError(say("out of memory"), hint=_more_memory(items))
+    failed = of_the_system(error)
+    if failed is not None:
+        return RankLostError(failed.what, hint=failed.hint)
     what = say("internal error: {name}: {error}", name=type(error).__name__, error=str(error))
     lost = RankLostError(what, hint=say("analyze this rank alone with --debug and report what it shows"))
     lost.__cause__ = error
@@ -316,17 +320,19 @@ def _connected(engine: Engine) -> Iterator[Client]:
         with client:
             yield client
         return
-    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), held_back(signal.SIGINT):
-        cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
-    try:
-        with Client(cluster, set_as_default=False) as client:
-            yield client
-    except KeyboardInterrupt:
-        raise  # nobody waits for workers that are busy: they end with us
-    except BaseException:
+    with scratch_folder() as scratch:  # else dask makes one where the user has such things, and leaves it there
+        asked = {"distributed.scheduler.allowed-failures": 1, "temporary-directory": str(scratch)}
+        with dask.config.set(asked), held_back(signal.SIGINT):
+            cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                yield client
+        except KeyboardInterrupt:
+            raise  # nobody waits for workers that are busy: they end with us
+        except BaseException:
+            cluster.close()
+            raise
         cluster.close()
-        raise
-    cluster.close()
 
 
 def _agreeing_workers(client: Client) -> int:

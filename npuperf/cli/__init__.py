@@ -16,7 +16,7 @@ import typer
 
 from npuperf.base import __version__
 from npuperf.base.declared import LANG
-from npuperf.base.errors import ExitCode, NpuperfError, lacks_memory, with_hint
+from npuperf.base.errors import ExitCode, NpuperfError, lacks_memory, of_the_system, with_hint
 from npuperf.base.escape import visible
 from npuperf.base.messages import Message, say
 from npuperf.cli.options import EXIT_CODES, Commands, Verb, context_settings, speak
@@ -58,6 +58,9 @@ def _errors_said(*, debug: bool = False) -> Iterator[None]:
             _stop(with_hint(gone, say("go to one that does")), ExitCode.INPUT, debug)
         if lacks_memory(error):
             _stop(with_hint(say("out of memory"), say("give it more memory")), ExitCode.INPUT, debug)
+        failed = of_the_system(error)
+        if failed is not None:
+            _stop(failed.message, failed.exit_code, debug)
         _stop(_internal(error), ExitCode.INTERNAL, debug)
 
 

@@ -100,11 +100,15 @@ def wait_until(holds: object, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("engine", ["processes", "dask"])
-def test_every_engine_gives_the_same_document(job: Path, expected: str, engine: str) -> None:
-    """A damaged rank is named in the warnings, the others are there."""
+def test_every_engine_gives_the_same_document(
+    job: Path, expected: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged rank is named in the warnings, the others are there; nothing is left where temporary files go."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert analyzed(job, engine, workers=2) == expected
     assert [device["rank"] for device in json.loads(expected)["devices"]] == [0, 1, 3, 4]
     assert any("r2/host_1_20250101000000000_ascend_pt" in w for w in json.loads(expected)["input"]["warnings"])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_cluster_started_by_hand_gives_the_same_document(

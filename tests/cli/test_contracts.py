@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -241,3 +242,15 @@ def test_an_error_of_npuperf_is_no_fault_of_the_input(sample: Path, monkeypatch:
     done = run_cli(["analyze", str(sample)])
     assert (done.returncode, done.stdout) == (70, "")
     assert done.stderr.startswith("npuperf: internal error: ZeroDivisionError: ") and "report it with" in done.stderr
+
+
+def test_what_the_system_fails_to_do_is_no_error_of_npuperf(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails, or a file server that is gone, wherever that is met."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/data/run")
+
+    monkeypatch.setattr("npuperf.analyze.run.Analysis.run", fails)
+    done = run_cli(["analyze", str(sample)])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("npuperf: /data/run: Stale file handle\n  next: ")
