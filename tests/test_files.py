@@ -164,6 +164,23 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"other", ".npuperf.yaml"}
 
 
+def test_a_disk_that_is_full_when_a_file_is_closed_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, failed = os.close, []
+
+    def close(descriptor: int) -> None:
+        closing(descriptor)
+        if not failed:
+            failed.append(descriptor)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr("os.close", close)
+    with pytest.raises(InputError, match="cannot be written: Disk quota exceeded"):
+        write_atomically(tmp_path / "out", "text")
+    assert failed and not list(tmp_path.iterdir())
+
+
 def test_without_locks_only_what_is_old_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -15,10 +17,10 @@ SAMPLE = "samples/transformer_ascend_pt"
 pytestmark = pytest.mark.parametrize("unbuffered", ["", "1"])
 
 
-def npuperf(arguments: str, unbuffered: str, **streams: int) -> subprocess.CompletedProcess[str]:
+def npuperf(arguments: str, unbuffered: str, **streams: Any) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "npuperf", *arguments.split()]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False, text=True, **streams)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, text=True, **streams)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,18 @@ def test_a_full_disk_is_said(arguments: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = npuperf(arguments, unbuffered, stdout=full.fileno(), stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (3, "npuperf: stdout: cannot be written: No space left on device\n")
+
+
+def test_a_disk_that_takes_a_part_is_full(unbuffered: str, tmp_path: Path) -> None:
+    """Without a buffer of Python's nobody else writes what is left, nor hears why it cannot be."""
+
+    def small_files_only() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    with (tmp_path / "out").open("wb") as out:
+        done = npuperf(f"analyze {SAMPLE} --format json", unbuffered, stdout=out.fileno(), stderr=subprocess.PIPE,
+                       preexec_fn=small_files_only)  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, "npuperf: stdout: cannot be written: File too large\n")
 
 
 @pytest.mark.parametrize("arguments", ["--version", "analyze --help", f"analyze {SAMPLE} --format json"])

@@ -111,6 +111,15 @@ def is_special(path: Path) -> bool:
     return is_there(path) and not is_file(path)
 
 
+def state_of(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file: size, moments of change (ns), and which one it is; nothing where none is seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
 def total_bytes(files: Iterable[Path]) -> int:
     """Return how large files are together; reading those that cannot be asked says why."""
     total = 0
@@ -168,7 +177,11 @@ def begun_in(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
     def make() -> str:
         descriptor, path = tempfile.mkstemp(prefix=_BEGUN, dir=folder)
-        os.close(descriptor)
+        try:
+            os.close(descriptor)
+        except OSError:  # some disks say only now that they are full
+            Path(path).unlink(missing_ok=True)
+            raise
         return path
 
     with _held(folder, make, os.O_RDWR) as (path, descriptor):

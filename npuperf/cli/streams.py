@@ -68,8 +68,11 @@ class _Outlet(io.FileIO):
             if wanted:
                 raise InputError(say("stdout is closed"))
             return length
+        rest = memoryview(data).cast("B")
         try:
-            return super().write(data)
+            while rest:  # a disk that is nearly full takes a part, and without a buffer nobody would write the others
+                rest = rest[super().write(rest) or 0 :]
+            return length
         except OSError as error:
             self._lost = True
             if wanted and not isinstance(error, BrokenPipeError):
