@@ -120,17 +120,19 @@ def run(
             gates = [*settle(gates, request.undecided)]
         result = structs.replace(result, comparison=comparison, gates=tuple(gates))
 
-    if render is not None:
+    if render is not None and not analysis.torn:
         _keep_in_run(request, result, render, observer)
     if show is not None:
         show(result, analysis, others[0] if any(side.profile is not None for side in old) else None)
+        for one in (analysis, *others):  # pictures and traces are of files that were read once more
+            one.tell_changed(observer)
     if render is not None:
         _write(request, result, render, observer)
         if store is not None:
             if in_a_row or any(side.name for side in old):
                 store.remember(key, result, observer.tell)
             if request.save_baseline is not None:
-                _save(store, request, request.save_baseline, result, render, observer)
+                _save(store, request, request.save_baseline, result, render, observer, torn=analysis.torn)
     for one in (analysis, *others):
         one.keep()
     return result
@@ -202,13 +204,19 @@ def _write(request: AnalyzeRequest, result: Result, render: Render, observer: Ob
 
 
 def _save(
-    store: BaselineStore, request: AnalyzeRequest, name: str, result: Result, render: Render, observer: Observer
-) -> None:
+    store: BaselineStore, request: AnalyzeRequest, name: str, result: Result, render: Render, observer: Observer,
+    *, torn: bool,
+) -> None:  # fmt: skip
     """Keep a result as a baseline, unless a gate says that it should not be one.
 
     A gate that asks for several runs passes while too few of them failed; with one of these as the baseline, those
     that follow would be held against what is wrong already.
     """
+    if torn:
+        observer.tell(
+            say("not kept as baseline {name}: {why}", name=name, why=say("files changed while they were read"))
+        )
+        return
     why: Message | None = None
     failed = next((gate.expr for gate in result.gates if gate.level == "fail" and any(gate.runs[-1:])), None)
     if result.exit_code:

@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from npuperf.analyze.request import Question
 from npuperf.base.cache import Cache, EntryKey, cache_of, paths_of
 from npuperf.base.errors import InputError
-from npuperf.base.messages import Message
+from npuperf.base.files import few, state_of
+from npuperf.base.messages import Message, say
 from npuperf.model.result import Result
 from npuperf.readers.find import Source, find
 
@@ -49,7 +50,7 @@ class Observer(Struct, frozen=True):
 
 
 class Analysis:
-    """A question, the files that it is about, and what became of it."""
+    """A question, the files that it is about, and what became of it. ``torn``: files changed while they were read."""
 
     def __init__(self, question: Question, recording: Recording | None = None, *, cached: bool = False) -> None:
         """Look for files at the question's path, unless a recording of it is open already, which is asked then.
@@ -61,11 +62,14 @@ class Analysis:
         self._cache: Cache | None = None
         self._key: EntryKey | None = None
         self._settled = False
+        self._states: dict[Path, tuple[int, ...]] = {}
+        self.torn = False
         if recording is not None:
             self.sources: Sequence[Source] = recording.sources
             self.recording = recording
             return
         self.sources, self._notes = find(question.path)
+        self._states = {file: state_of(file) for file in self.files}
         if cached:
             self._cache = cache_of(question.path, self.files)
         if self._cache is not None:
@@ -96,11 +100,29 @@ class Analysis:
         engine = Engine.asked(question.engine, question.workers, question.scheduler)
         with observer.reading(recording, engine, question) as (progress, finished):
             self.result, self._settled = work_out(question, recording, engine, progress, finished)
+        if told := self.tell_changed(observer):
+            source = self.result.input
+            source = structs.replace(source, warnings=[*told, *source.warnings])
+            self.result = structs.replace(self.result, input=source)
         return self.result
 
+    def tell_changed(self, observer: Observer) -> list[Message]:
+        """Say which files have changed since they were found: nobody knows what was read of them, so it is not kept."""
+        changed = [file for file, state in self._states.items() if state_of(file) != state]
+        told = few(
+            say("{path}: changed while it was read, so what is told may be of neither state, and none of it is kept: "
+                "analyze it again once it is whole", path=str(file)) for file in changed
+        )  # fmt: skip
+        for message in told:
+            observer.tell(say("warning: {warning}", warning=message))
+            self.torn = True
+        for file in changed:  # which is said once
+            del self._states[file]
+        return told
+
     def keep(self) -> None:
-        """Remember what was worked out, unless files changed meanwhile: then who knows what was read."""
-        if self._settled and self._cache and self._key and self._key == self._now():
+        """Remember what was worked out, unless files changed meanwhile."""
+        if not self.torn and self._settled and self._cache and self._key and self._key == self._now():
             self._cache.put(self._key, self.result)
 
     def _now(self) -> EntryKey | None:

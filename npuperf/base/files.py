@@ -112,7 +112,7 @@ def is_special(path: Path) -> bool:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file: size, moments of change (ns), and which one it is; nothing where none is seen."""
+    """Return what changes with a file: size, moments of change (ns), which one it is; nothing where none is seen."""
     try:
         found = path.stat()
     except OSError:

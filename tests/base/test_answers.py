@@ -205,6 +205,34 @@ def test_what_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: 
     assert said(path, "--engine", "serial") == fresh
 
 
+def test_what_changes_while_it_is_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the document and on stderr, whatever is shown; nothing of it is kept, neither in the run nor as a baseline."""
+    path = copied("transformer_ascend_pt", tmp_path).parent
+    (path / MANIFEST).write_text("{}")
+    tables, request = [*path.rglob("kernel_details.csv")], ("analyze", str(path), "--save-baseline", "main")
+
+    def reading(source: Source, log: ReadLog, progress: None) -> object:
+        read = read_source(source, log, progress)
+        for table in tables:  # as rsync does it: another file, of the time of the original
+            new = table.with_name(".new")
+            shutil.copyfile(table, new)
+            os.utime(new, (1_700_000_000, 1_700_000_000))
+            new.replace(table)
+        return read
+
+    with monkeypatch.context() as patched:
+        patched.setattr("npuperf.readers.recording.read_source", reading)
+        done = run_cli([*request, "--format", "json"])
+    assert done.returncode == 0
+    first = json.loads(done.stdout)["input"]["warnings"][0]
+    assert first.startswith(f"{tables[0]}: changed while it was read")
+    assert f"npuperf: warning: {first}\n" in done.stderr and done.stderr.count("changed while it was read") == 1
+    assert "npuperf: not kept as baseline main: files changed while they were read\n" in done.stderr
+    assert not kept(tmp_path) and not [*path.rglob("result.json"), *tmp_path.rglob("main.json")]
+    again = run_cli([*request, "--format", "json"])
+    assert "changed while" not in again.stdout + again.stderr and [*tmp_path.rglob("main.json")]
+
+
 def test_a_run_directory_keeps_its_own_and_is_not_read_for_it(tmp_path: Path, home: Path) -> None:
     path = copied("transformer_ascend_pt", tmp_path).parent
     (path / MANIFEST).write_text("{}")
