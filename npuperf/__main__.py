@@ -16,6 +16,11 @@ def main() -> None:
         run()
     except KeyboardInterrupt:  # before or after what says it in words
         os._exit(130)
+    except (MemoryError, ImportError) as error:  # before it
+        if isinstance(error, ImportError) and "failed to map segment" not in str(error):
+            raise
+        os.write(2, b"npuperf: out of memory\n  next: give it more memory\n")
+        os._exit(3)
 
 
 if __name__ == "__main__":

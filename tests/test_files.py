@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import open_input, read_input, write_atomically, writing_atomically
+from npuperf.base.files import open_input, read_input, scratch_folder, write_atomically, writing_atomically
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -164,21 +165,20 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"other", ".npuperf.yaml"}
 
 
-def test_a_disk_that_is_full_when_a_file_is_closed_leaves_none_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closing, failed = os.close, []
+def test_what_cannot_be_opened_again_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota or a file server may say of what was just made that it cannot be opened, or closed."""
+    opening = os.open
 
-    def close(descriptor: int) -> None:
-        closing(descriptor)
-        if not failed:
-            failed.append(descriptor)
-            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+    def once(path: str, flags: int, *more: Any, **named: Any) -> int:
+        if ".npuperf-" in str(path) and not flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opening(path, flags, *more, **named)
 
-    monkeypatch.setattr("os.close", close)
-    with pytest.raises(InputError, match="cannot be written: Disk quota exceeded"):
-        write_atomically(tmp_path / "out", "text")
-    assert failed and not list(tmp_path.iterdir())
+    monkeypatch.setattr("os.open", once)
+    write_atomically(tmp_path / "out", "text")
+    with pytest.raises(PermissionError), scratch_folder(str(tmp_path)):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_without_locks_only_what_is_old_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

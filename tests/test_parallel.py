@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from npuperf.base import parallel
@@ -256,6 +257,7 @@ def test_what_the_work_carries_needs_memory_in_every_worker(monkeypatch: pytest.
         MemoryError(),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         RuntimeError("can't start new thread"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
         ImportError("libarrow.so: failed to map segment from shared object"),
     ],
 )

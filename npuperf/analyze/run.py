@@ -62,7 +62,7 @@ class Analysis:
         self._cache: Cache | None = None
         self._key: EntryKey | None = None
         self._settled = False
-        self._states: dict[Path, tuple[int, ...]] = {}
+        self._states: dict[Path, tuple[int, ...] | None] = {}
         self.torn = False
         if recording is not None:
             self.sources: Sequence[Source] = recording.sources
@@ -108,7 +108,10 @@ class Analysis:
 
     def tell_changed(self, observer: Observer) -> list[Message]:
         """Say which files have changed since they were found: nobody knows what was read of them, so it is not kept."""
-        changed = [file for file, state in self._states.items() if state_of(file) != state]
+        now = {file: state_of(file) for file in self._states}
+        changed = [
+            file for file, state in self._states.items() if None not in (state, now[file]) and state != now[file]
+        ]
         told = few(
             say("{path}: changed while it was read, so what is told may be of neither state, and none of it is kept: "
                 "analyze it again once it is whole", path=str(file)) for file in changed

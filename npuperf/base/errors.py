@@ -86,5 +86,6 @@ def lacks_memory(error: BaseException) -> bool:
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
+        or "Failed to launch worker thread" in str(error)  # Arrow's
         or (isinstance(error, ImportError) and "failed to map segment" in str(error))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import fnmatch
 import io
@@ -91,19 +92,39 @@ def shown(path: str | Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
-def is_file(path: Path) -> bool:
-    """Tell whether there is a file; what the system does not let us see is none."""
-    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file() may raise
+#: The system's answers for what is not there, or not for us; any other is a failure, and no answer.
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
+
+
+def _mode(path: Path, told: list[Message] | None) -> int:
+    try:
+        return path.stat().st_mode
+    except ValueError:  # no file can have this name
+        return 0
+    except OSError as error:
+        if told is not None and not isinstance(error, FileNotFoundError | NotADirectoryError):
+            told.append(unreadable(path, error).what)
+        elif error.errno not in _NOT_THERE:
+            raise unreadable(path, error) from error
+        return 0
+
+
+def is_file(path: Path, told: list[Message] | None = None) -> bool:
+    """Tell whether there is a file; what the system does not let us see is none.
+
+    Where it fails to look, ``told`` gets why; without it that raises InputError.
+    """
+    return stat.S_ISREG(_mode(path, told))
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether there is a folder; what the system does not let us see is none."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir() may raise
+    """Tell whether there is a folder, as :func:`is_file` does."""
+    return stat.S_ISDIR(_mode(path, None))
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether there is anything, links followed; what the system does not let us see is not."""
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists() may raise
+    """Tell whether there is anything, links followed, as :func:`is_file` does."""
+    return _mode(path, None) != 0
 
 
 def is_special(path: Path) -> bool:
@@ -111,12 +132,17 @@ def is_special(path: Path) -> bool:
     return is_there(path) and not is_file(path)
 
 
-def state_of(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file: size, moments of change (ns), which one it is; nothing where none is seen."""
+def state_of(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file: size, moments of change (ns), which one it is; nothing where there is none.
+
+    None: the system does not say.
+    """
     try:
         found = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return ()
+    except OSError:
+        return None
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
@@ -175,16 +201,10 @@ _LEFT_BEHIND: Final = 3600
 def begun_in(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield a new file in a folder, which only its owner may read and whoever wants it moves away. Raises OSError."""
 
-    def make() -> str:
-        descriptor, path = tempfile.mkstemp(prefix=_BEGUN, dir=folder)
-        try:
-            os.close(descriptor)
-        except OSError:  # some disks say only now that they are full
-            Path(path).unlink(missing_ok=True)
-            raise
-        return path
+    def make() -> tuple[int, str]:
+        return tempfile.mkstemp(prefix=_BEGUN, dir=folder)
 
-    with _held(folder, make, os.O_RDWR) as (path, descriptor):
+    with _held(folder, make) as (path, descriptor):
         try:
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 yield path, file
@@ -196,7 +216,16 @@ def begun_in(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 def scratch_folder(folder: str | None = None) -> Iterator[Path]:
     """Yield a new folder for what is needed no longer than this, in ``folder`` or where the user wants such things."""
     within = Path(folder or tempfile.gettempdir())
-    with _held(within, lambda: tempfile.mkdtemp(prefix=_BEGUN, dir=within), os.O_RDONLY) as (path, _):
+
+    def make() -> tuple[int, str]:
+        path = tempfile.mkdtemp(prefix=_BEGUN, dir=within)
+        try:
+            return os.open(path, os.O_RDONLY), path
+        except BaseException:
+            os.rmdir(path)  # noqa: PTH106
+            raise
+
+    with _held(within, make) as (path, _):
         try:
             yield path
         finally:
@@ -204,20 +233,18 @@ def scratch_folder(folder: str | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def _held(folder: Path, make: Callable[[], str], flags: int) -> Iterator[tuple[Path, int]]:
+def _held(folder: Path, make: Callable[[], tuple[int, str]]) -> Iterator[tuple[Path, int]]:
     """Yield what was made in a folder, and its descriptor: as long as that is open, nobody takes it for left behind."""
     remove_left(folder)
     while True:
-        path = Path(make())
-        with suppress(FileNotFoundError):  # taken for left behind before it was locked
-            descriptor = os.open(path, flags)
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.lexists(path):
-                break
-            os.close(descriptor)
+        descriptor, path = make()
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.path.lexists(path):  # else it was taken for left behind before it was locked
+            break
+        os.close(descriptor)
     try:
-        yield path, descriptor
+        yield Path(path), descriptor
     finally:
         os.close(descriptor)
 
@@ -407,6 +434,25 @@ def files_below(path: Path, pattern: str, told: list[Message]) -> list[Path]:
     found = [folder.path / name for folder in walk for name in fnmatch.filter(folder.files, pattern)]
     told += few(walk.told)
     return sorted(found)
+
+
+def matching(folder: Path, pattern: str, told: list[Message]) -> list[Path]:
+    """Return what is in a folder or just below it by a pattern of names (``device_*/info.json.*``), sorted.
+
+    ``told`` gets which folders the system did not let us enter: Path.glob passes over them.
+    """
+    found = [folder]
+    for part in pattern.split("/"):
+        entered, found = found, []
+        for place in entered:
+            try:
+                found += [place / name for name in sorted(fnmatch.filter(os.listdir(place), part))]  # noqa: PTH208
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                why = error.strerror or str(error)
+                told.append(say("{path}: cannot be entered: {why}", path=str(place), why=why))
+    return found
 
 
 def refuse_ways_out(folder: Path, *names: str, copied: bool = False) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import MANIFEST, Walk, few, is_file, open_input
+from npuperf.base.files import MANIFEST, Walk, few, is_file, matching, open_input
 from npuperf.base.messages import Message, chain, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
@@ -304,7 +304,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         summaries, _ = _newest([f for f in files if is_export(f.name)])
         memory, older = _newest([f for f in files if MEMORY_FILES.match(f.name)])
         # Of what torch_npu's folder keeps of msprof's own export the rest is repeated.
-        suggestions = root.glob("PROF_*/mindstudio_profiler_output/prof_rule*.json") if ascend else ()
+        suggestions = matching(root, "PROF_*/mindstudio_profiler_output/prof_rule*.json", more) if ascend else ()
         summaries += _newest([f for f in suggestions if is_export(f.name)])[0]
         whole = _source(
             root,
@@ -408,13 +408,11 @@ def _source(
     that of the profiler's own files, never the folder's.
     """
     folder = root.parent if root.name == _OUTPUT else root
-    infos = sorted(
-        f
-        for pattern in ("info.json.*", "device_*/info.json.*", "PROF_*/device_*/info.json.*")
-        for f in folder.glob(pattern)
-        if _INFO.match(f.name)
-    )
-    profiler = next((f for f in sorted(folder.glob("profiler_info*.json")) if _PROFILER_INFO.match(f.name)), None)
+    unseen: list[Message] = []
+    patterns = ("info.json.*", "device_*/info.json.*", "PROF_*/device_*/info.json.*")
+    infos = sorted(f for pattern in patterns for f in matching(folder, pattern, unseen) if _INFO.match(f.name))
+    profilers = matching(folder, "profiler_info*.json", unseen)
+    profiler = next((f for f in profilers if _PROFILER_INFO.match(f.name)), None)
     metadata = folder / "profiler_metadata.json"
     manifests = (above / MANIFEST for above in (folder, *folder.absolute().parents[:3]))
     device = _DEVICE.match(_called(folder))
@@ -430,11 +428,12 @@ def _source(
         kind=kind,
         infos=tuple(infos),
         profiler_info=profiler,
-        metadata=metadata if is_file(metadata) else None,
-        manifest=next((m for m in manifests if is_file(m)), None),
+        metadata=metadata if is_file(metadata, unseen) else None,
+        manifest=next((m for m in manifests if is_file(m, unseen)), None),
         device=int(device.group(1)) if device else None,
         rank=None if rank is None else int(rank),
-        groups=tuple(path for path in dict.fromkeys((*beside, *groups)) if is_file(path)),
+        groups=tuple(path for path in dict.fromkeys((*beside, *groups)) if is_file(path, unseen)),
+        notes=tuple(dict.fromkeys((*files.pop("notes", ()), *unseen))),
         **files,
     )
 

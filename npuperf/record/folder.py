@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from npuperf.base.errors import InputError, UsageError
+from npuperf.base.errors import InputError, UsageError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import MANIFEST, is_file, shown
+from npuperf.base.files import MANIFEST, is_file, is_folder, is_there, shown
 from npuperf.base.messages import Message, say
 from npuperf.base.notes import part_of, read_object
 
@@ -277,15 +277,17 @@ def _series(first: Path) -> list[tuple[int, Path]]:
 
 def _is_run(path: Path) -> bool:
     """Tell whether npuperf made a folder; without a manifest it was killed in its first moments."""
-    return is_file(path / MANIFEST) or os.path.isdir(path / _WORK)  # noqa: PTH112 - Path.is_dir() may raise
+    return is_file(path / MANIFEST) or is_folder(path / _WORK)
 
 
 def _is_free(path: Path) -> bool:
     """Tell whether there is nothing; what we may not look into may hold anything."""
     try:
-        return not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    except OSError:
+        return not is_there(path) or (path.is_dir() and not any(path.iterdir()))
+    except PermissionError:
         return False
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _has_data(path: Path) -> bool:

@@ -15,7 +15,7 @@ import psutil
 
 from npuperf.base.cann import cann_version, roots, set_env_script
 from npuperf.base.errors import InputError
-from npuperf.base.files import open_input, read_input
+from npuperf.base.files import begun_in, open_input, read_input
 from npuperf.base.messages import Message, chain, say, say_n, series, share, size
 from npuperf.base.notes import read_json
 from npuperf.model.chip import product_of_soc
@@ -193,13 +193,11 @@ def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Iterat
 
 def _can_write(folder: Path) -> bool:
     """Try it: root may write by permission where the file system is read-only."""
-    probe = folder / f".npuperf-{os.getpid()}"
     try:
-        probe.touch()
-        probe.unlink()
+        with begun_in(folder):
+            return True
     except OSError:
         return False
-    return True
 
 
 def _settings(job: TuningJob, environment: Mapping[str, str]) -> Iterator[Check]:

@@ -128,6 +128,30 @@ def test_folders_and_files_without_permission_are_told(tmp_path: Path) -> None:
         path.chmod(0o700)
 
 
+def test_what_a_bad_disk_hides_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that fails just when it is listed for what describes a collection, and a note that cannot be seen."""
+    folder = ascend_pt(tmp_path, [K(0, 5_000)], cores="24,48")
+    (prof,), note = folder.glob("PROF_*"), folder / "profiler_metadata.json"
+    listing, seeing = os.listdir, Path.stat
+
+    def broken(do: Callable[..., object], bad: Path) -> Callable[..., object]:
+        def fail(path: Path, **more: object) -> object:
+            if Path(path) == bad:
+                raise OSError(errno.EIO, "Input/output error", str(path))
+            return do(path, **more)
+
+        return fail
+
+    monkeypatch.setattr("os.listdir", broken(listing, prof))
+    monkeypatch.setattr("pathlib.Path.stat", broken(seeing, note))
+    (source,), _ = find(folder)
+    assert [str(told) for told in source.notes] == [
+        f"{prof}: cannot be entered: Input/output error", f"{note}: cannot be read: Input/output error"
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="cannot be read: Input/output error"):
+        files.is_file(note)
+
+
 def pipe(path: Path) -> None:
     os.mkfifo(path)
 
