@@ -181,6 +181,19 @@ def test_what_cannot_be_opened_again_is_not_left_behind(tmp_path: Path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_what_cannot_be_looked_at_is_not_made_anew_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = os.lstat
+
+    def stale(path: str, **named: Any) -> os.stat_result:
+        if ".npuperf-" in str(path):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return looking(path, **named)
+
+    monkeypatch.setattr("os.lstat", stale)
+    write_atomically(tmp_path / "out", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_without_locks_only_what_is_old_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -62,14 +62,15 @@ class Analysis:
         self._cache: Cache | None = None
         self._key: EntryKey | None = None
         self._settled = False
-        self._states: dict[Path, tuple[int, ...] | None] = {}
+        self._states: dict[Path, tuple[int, ...]] = {}
         self.torn = False
         if recording is not None:
             self.sources: Sequence[Source] = recording.sources
             self.recording = recording
             return
         self.sources, self._notes = find(question.path)
-        self._states = {file: state_of(file) for file in self.files}
+        found = ((file, state_of(file)) for file in self.files)
+        self._states = {file: state for file, state in found if state is not None}
         if cached:
             self._cache = cache_of(question.path, self.files)
         if self._cache is not None:
@@ -109,9 +110,7 @@ class Analysis:
     def tell_changed(self, observer: Observer) -> list[Message]:
         """Say which files have changed since they were found: nobody knows what was read of them, so it is not kept."""
         now = {file: state_of(file) for file in self._states}
-        changed = [
-            file for file, state in self._states.items() if None not in (state, now[file]) and state != now[file]
-        ]
+        changed = [file for file, was in self._states.items() if not was or now[file] not in (was, None)]
         told = few(
             say("{path}: changed while it was read, so what is told may be of neither state, and none of it is kept: "
                 "analyze it again once it is whole", path=str(file)) for file in changed

@@ -240,9 +240,14 @@ def _held(folder: Path, make: Callable[[], tuple[int, str]]) -> Iterator[tuple[P
         descriptor, path = make()
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.path.lexists(path):  # else it was taken for left behind before it was locked
+        try:
+            os.lstat(path)
+        except FileNotFoundError:  # taken for left behind before it was locked
+            os.close(descriptor)
+        except OSError:  # nobody can tell
             break
-        os.close(descriptor)
+        else:
+            break
     try:
         yield Path(path), descriptor
     finally:

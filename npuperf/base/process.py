@@ -349,7 +349,7 @@ class Worker(Generic[T, R]):
         # taken from one that is killed now. So its work follows on the line, which breaks with it.
         self._process = process(target=_serve, args=(theirs, work if alone else None), daemon=True)
         # Both for good in the child; a terminal's Ctrl-C is ours to handle.
-        with no_matrix_threads(), held_back(signal.SIGINT):
+        with no_matrix_threads(), held_back(signal.SIGINT, tracked=not alone):
             self._process.start()
         theirs.close()
         if not alone:
@@ -417,14 +417,19 @@ def _serve(line: Connection, work: Callable[[Any], object] | None) -> None:
 
 
 @contextlib.contextmanager
-def held_back(number: signal.Signals) -> Iterator[None]:
-    """Let a signal wait; what is started meanwhile never gets it."""
+def held_back(number: signal.Signals, *, tracked: bool = True) -> Iterator[None]:
+    """Let a signal wait; what is started meanwhile never gets it.
+
+    ``tracked``: Python starts a process that sees to what it calls resources beside the first that is spawned; a fork
+    has no use for it.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    from multiprocessing import resource_tracker
+    if tracked:
+        from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # else it starts with the first child, and lets the signal through again
+        resource_tracker.ensure_running()  # else it starts with the first child, and lets the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield

@@ -19,7 +19,7 @@ from npuperf.base.errors import unreadable
 from npuperf.base.files import MANIFEST
 from npuperf.base.trust import secret
 from npuperf.model.device import DeviceProfile
-from npuperf.readers.find import Source
+from npuperf.readers.find import Source, find
 from npuperf.readers.kernels import Kernels
 from npuperf.readers.log import ReadLog
 from npuperf.readers.source import read_source
@@ -231,6 +231,20 @@ def test_what_changes_while_it_is_read_is_said(tmp_path: Path, monkeypatch: pyte
     assert not kept(tmp_path) and not [*path.rglob("result.json"), *tmp_path.rglob("main.json")]
     again = run_cli([*request, "--format", "json"])
     assert "changed while" not in again.stdout + again.stderr and [*tmp_path.rglob("main.json")]
+
+
+def test_what_is_gone_before_it_is_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was found and is no more has changed, and is not one that was missing."""
+    path = copied("transformer_ascend_pt", tmp_path)
+    note = path / "profiler_metadata.json"
+
+    def found_and_gone(where: Path) -> object:
+        found = find(where)
+        note.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr("npuperf.analyze.run.find", found_and_gone)
+    assert f"npuperf: warning: {note}: changed while it was read" in run_cli(["analyze", str(path)]).stderr
 
 
 def test_a_run_directory_keeps_its_own_and_is_not_read_for_it(tmp_path: Path, home: Path) -> None:
