@@ -61,6 +61,20 @@ def check_input(path: str | Path) -> None:
         pass
 
 
+class _Input(io.FileIO):
+    """A file whose ``read`` gives all that is asked for: of a network the system may give less at a time."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return ``size`` bytes, fewer at the end of the file alone."""
+        if size is None or size < 0:
+            return self.readall()
+        blocks, left = [], size
+        while left and (block := super().read(left)):
+            blocks.append(block)
+            left -= len(block)
+        return b"".join(blocks)
+
+
 def _opened(path: str | Path) -> io.FileIO:
     def refuse_special(mode: int) -> None:
         if stat.S_ISREG(mode):
@@ -82,7 +96,7 @@ def _opened(path: str | Path) -> io.FileIO:
         return handle
 
     try:
-        return io.FileIO(path, opener=opener)
+        return _Input(path, opener=opener)
     except ValueError as error:  # a path that no file can have
         raise InputError(say("{path}: cannot be read: {why}", path=str(path), why=str(error))) from error
 

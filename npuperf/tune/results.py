@@ -508,7 +508,8 @@ def of_one_process(files: Sequence[Path]) -> list[Path]:
         start, end = begun(earlier), begun(kept[0])
         try:  # what all reports of the file took, if all of them got to their end
             seconds = [report.seconds for report in _read(earlier)[0]]
-        except InputError:
+        except InputError:  # who reads it says why
+            kept.insert(0, earlier)
             break
         if start is None or end is None or None in seconds or end - start > sum(s or 0 for s in seconds) + _PAUSE:
             break

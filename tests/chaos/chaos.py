@@ -303,13 +303,15 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
     if found.status is None:
         yield f"hung for {found.seconds:.0f} s: {found.running}"
         return
-    noisy = command.loose or (fault.effect == errno.ENOMEM and "npuperf: out of memory" in found.said)
+    memory = fault.effect == errno.ENOMEM or fault is FAULTS["little memory"]
+    noisy = command.loose or (memory and "npuperf: out of memory" in found.said)
     if match := (_OURS.search(found.said) or (None if noisy else _NOISE.search(found.said))):
         yield f"no words: {match[0]}: {found.said[-1500:]}"
     if found.running:
         yield f"left running: {found.running}"
     struck = fault.kills and run.acted
-    if found.left and not struck and "remove" not in fault.calls:
+    unable = "remove" in fault.calls or (fault.lasts and "list" in fault.calls)  # the next run removes it
+    if found.left and not (struck or unable):
         yield f"left behind: {found.left}"
     if command.loose or same(found, usual, command) or (fault.changes and run.acted):
         return
@@ -318,8 +320,8 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
     elif found.status == usual.status:
         if not _says_why(found, usual, fault):
             yield f"another answer without a word: {difference(found, usual)}"
-    elif found.status == 127 and "cannot allocate memory" in found.said:
-        pass  # the C library ends a process that it cannot begin
+    elif memory and found.status in (127, -signal.SIGSEGV, -signal.SIGABRT):
+        pass  # a library in C that cannot do without
     elif found.status not in (3, *((130, 143, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM) if struck else ())):
         yield f"exit status {found.status}: {found.said[-400:]}"
     elif found.status == 3 and "npuperf: " not in found.said and fault.first is not _close:
@@ -329,8 +331,9 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
 def _says_why(found: Outcome, usual: Outcome, fault: Fault) -> bool:
     """Tell whether an answer names what was the matter, and the undisturbed one does not."""
     texts = [x.said + b"".join([x.out, *x.written.values()]).decode(errors="replace") for x in (found, usual)]
+    told, before = ("".join(text.split()) for text in texts)  # however it is wrapped
     words = (os.strerror(fault.effect), *_WORDS) if fault.effect > 0 else _WORDS
-    return any(word in texts[0] and word not in texts[1] for word in words)
+    return any(word in told and word not in before for word in ("".join(word.split()) for word in words))
 
 
 def afterwards(run: Run, found: Outcome) -> Iterator[str]:
@@ -388,7 +391,7 @@ def once(place: Place, seed: int, only: str, usual: dict[str, Outcome], seen: Co
     faults = [*judged(run, found)]
     if place.digest() != before and not FAULTS[fault].changes:
         faults.append("the input has changed")
-    if run.acted or not right or chance.random() < _AGAIN:
+    if run.acted or found.left or not right or chance.random() < _AGAIN:
         faults += afterwards(run, found)
     yield from (f"{name}/{fault} {run.trouble.fault} {run.told}: {what}" for what in faults)
 

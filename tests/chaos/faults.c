@@ -147,7 +147,7 @@ __attribute__((constructor)) void chaos_begin(void) {
         REAL(name);                                                                                                    \
         FAIL(kind, is_below(fd), -1);                                                                                  \
         if (fate == SHORT && n > 1)                                                                                    \
-            n = n > 2 * 512 ? (n / 2) & ~(size_t)511 : 1;                                                              \
+            n = n > 2000 ? 1000 : n / 2;                                                              \
         return real arguments;                                                                                         \
     }
 
