@@ -88,7 +88,7 @@ def _title(
         )
     why = None
     if refused:
-        why = say("that is enough for a new segment, so a limit of the process refused it (inferred)")
+        why = say("the device had enough for a new segment, so a limit of the process refused it (inferred)")
     elif short is not None:
         why = (
             say("{bytes} too little", bytes=size(short))
