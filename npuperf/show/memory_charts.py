@@ -91,7 +91,8 @@ def _over_time(device: Device, memory: Memory, curve: MemoryCurve, several: bool
     operator = memory.peak_operator and say("asked for by {operator}", operator=memory.peak_operator)
     caption = chain(
         _peak(memory, operator or None),
-        say("each slice of {width} shows its highest instant", width=ns(curve.slice_ns)),
+        say("each slice of {width} shows its highest instant", width=ns(curve.slice_ns))
+        if memory.timed else say("the axis counts events, which have no times"),
         say("the device has {hbm}, beyond the scale", hbm=mib(memory.hbm_bytes))
         if memory.hbm_bytes is not None and not near else None,
         chain(say("what blocks are for cannot be told"), memory.reason) if memory.split == "cannot_tell" else None,
@@ -114,9 +115,11 @@ def _over_time(device: Device, memory: Memory, curve: MemoryCurve, several: bool
 
 def _peak(memory: Memory, operator: Message | None) -> Message | None:
     """Say how high the peak is, when it is, and of which parts it is the sum."""
-    if memory.peak_bytes is None or memory.peak_at_ns is None:
+    if memory.peak_bytes is None:
         return None
-    at = say("peak {peak} at {time}", peak=mib(memory.peak_bytes), time=ns(memory.peak_at_ns))
+    at = say("peak {peak}", peak=mib(memory.peak_bytes))
+    if memory.peak_at_ns is not None:
+        at = say("peak {peak} at {time}", peak=mib(memory.peak_bytes), time=ns(memory.peak_at_ns))
     step = None if memory.peak_step is None else say("in step {step}", step=memory.peak_step)
     return chain(at, step, operator, by=", ")
 
@@ -172,19 +175,20 @@ class _Plot:
         if limit and memory.hbm_bytes is not None:
             yield element("path", d=f"M {self.left} {rounded(self.y(memory.hbm_bytes))} H {self.right}",
                           class_="line m-hbm")  # fmt: skip
-        yield from self._times()
+        yield from self._times(timed=memory.timed)
         yield from self._steps(memory)
         yield from self._marked(memory)
         if hover:
-            yield from self._hovered(xs, layers)
+            yield from self._hovered(xs, layers, timed=memory.timed)
 
-    def _times(self) -> Iterator[Markup]:
+    def _times(self, *, timed: bool) -> Iterator[Markup]:
         least = (self.end - self.start) * _TICK / (self.right - self.left)
         step, unit, name = _time_tick(least, max(abs(self.start), abs(self.end)))
+        unit, name = (unit, name) if timed else (1, "")
         for n in range(-(-self.start // step), self.end // step + 1):
             at = self.x(n * step)
             yield element("path", d=f"M {rounded(at)} {self.base} v 4", class_="tick")
-            label = f"{n * step / unit:g} {name}"
+            label = f"{n * step / unit:g} {name}".rstrip()
             if at + width_of(label, _SIZE) / 2 <= self.right + _RIGHT:
                 yield element("text", label, x=at, y=self.base + _ROW, class_="plot-text middle")
 
@@ -204,9 +208,11 @@ class _Plot:
 
     def _marked(self, memory: Memory) -> Iterator[Markup]:
         """Mark the peak."""
-        if memory.peak_bytes is None or memory.peak_at_ns is None:
+        if memory.peak_bytes is None:
             return
-        at, high = self.x(memory.peak_at_ns), self.y(memory.peak_bytes)
+        slice_ = self.curve.allocated.index(max(self.curve.allocated))  # which has it, where nothing has times
+        time = self.start + self.curve.slice_ns * slice_ if memory.peak_at_ns is None else memory.peak_at_ns
+        at, high = self.x(time), self.y(memory.peak_bytes)
         yield element("path", d=f"M {rounded(at)} {_TOP - 4} V {self.base}", class_="peak-line")
         yield element("circle", cx=at, cy=high, r=4.5, class_="peak-mark")
         label = plain(say("peak {peak}", peak=mib(memory.peak_bytes)))
@@ -215,11 +221,14 @@ class _Plot:
             "text", label, x=at - 4 if side else at + 4, y=_TOP - 8, class_=f"plot-text strong {side}".rstrip()
         )
 
-    def _hovered(self, xs: Sequence[float], layers: Sequence[tuple[str, Message, list[int]]]) -> Iterator[Markup]:
+    def _hovered(
+        self, xs: Sequence[float], layers: Sequence[tuple[str, Message, list[int]]], *, timed: bool
+    ) -> Iterator[Markup]:
         """Say what each slice is where the pointer rests on it."""
         for i, (left, right) in enumerate(pairwise(xs)):
-            told = [say("from {start}: {allocated} allocated", start=ns(self.start + self.curve.slice_ns * i),
-                        allocated=mib(max(self.curve.allocated[i], 0)))]  # fmt: skip
+            start, allocated = self.start + self.curve.slice_ns * i, mib(max(self.curve.allocated[i], 0))
+            told = [say("from {start}: {allocated} allocated", start=ns(start), allocated=allocated)
+                    if timed else say("{allocated} allocated", allocated=allocated)]  # fmt: skip
             if len(layers) > 1:
                 told += [
                     say("{what}: {size}", what=words, size=mib(values[i])) for _, words, values in layers if values[i]
@@ -297,7 +306,7 @@ def _at_the_peak(device: Device, memory: Memory, peak: int, several: bool) -> Ch
     levels = [level for level in ("module", "where") if any(getattr(row, level) for row in named_rows)]
     by_class = "module" not in levels
     of_rows: dict[_Key, list[MemoryBlock]] = {}
-    for block in memory.blocks:
+    for block in memory.blocks if memory.timed else ():
         of_rows.setdefault(_key(block), []).append(block)
     slabs = list(_nested(named_rows, ["class_", *levels] if by_class else levels, of_rows))
     if rest:

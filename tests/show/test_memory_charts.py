@@ -178,6 +178,15 @@ def test_modules_hold_lines_and_lines_operators(trained: Result) -> None:
     assert leaf == "aten::mm: 30.000 MiB (50.0 %) · 3 blocks · activation (inferred) · m.py(3): forward"
 
 
+def test_where_events_have_no_times_none_is_told(trained: Result) -> None:
+    memory = replace(memory_of(trained), timed=False, peak_at_ns=None, steps=[])
+    result = replace(trained, devices=[replace(trained.devices[0], memory=memory)])
+    found = chart(result, "memory")
+    assert "counts events" in str(found.caption) and len(list(wide(found).iter("circle"))) == 1
+    for one in (found, chart(result, "memory-peak")):
+        assert not re.search(r"\d (ns|us|ms|s)\b", " ".join(wide(one).itertext()))
+
+
 def test_where_rows_are_missing_nothing_is_split(tmp_path: Path) -> None:
     blocks = tuple(Block(10_000 * i, None, (i + 1) * MIB) for i in range(5))
     result = analyze_path(write_memory(Plan(0, blocks, unwritten=frozenset({1, 3})), tmp_path), no_cache=True)
