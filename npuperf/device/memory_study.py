@@ -18,7 +18,6 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n
-from npuperf.device.sections import PARTS
 from npuperf.device.study import Study
 from npuperf.model.chip import hbm_of_soc
 from npuperf.model.device import DeviceProfile
@@ -36,10 +35,13 @@ from npuperf.model.memory_result import (
     MemoryCurve,
     MemoryStep,
     ModuleBytes,
+    TrainingPart,
 )
 from npuperf.model.tasks import NO_TIME
 
 CLASSES: Final[tuple[MemoryClass, ...]] = get_args(MemoryClass)
+#: By their places among those of training.
+_PARTS: Final[tuple[TrainingPart, ...]] = get_args(TrainingPart)
 _LASTING, _ACTIVATION, _GRADIENT, _TEMPORARY, _UNRELEASED, _WORKSPACE, _KV_CACHE, _UNKNOWN = range(len(CLASSES))
 #: Lists of a document: groups of blocks that lived at the peak, and its largest blocks.
 _GROUPS, _BLOCKS = 200, 50
@@ -201,8 +203,7 @@ def _purposes(memory: DeviceMemory, profile: DeviceProfile, study: Study | None,
         same = (step >= 0) & (step == place_in(steps, np.where(never, -1, end)))
         kind[same & ~never] = _TEMPORARY
     known = (asked >= 0) & (given_back >= 0) & ~never & (kind == _TEMPORARY)
-    parts = tuple(PARTS)
-    forward, backward = parts.index("forward"), parts.index("backward")
+    forward, backward = map(_PARTS.index, ("forward", "backward"))
     kind[known & (asked == forward) & (given_back > forward)] = _ACTIVATION
     kind[known & (asked == backward) & (given_back > backward)] = _GRADIENT
     inferred |= known
@@ -314,7 +315,7 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
         peak_at_ns=None if at is None or not memory.time_known else at - origin,
         peak_step=int(study.numbers[at_peak]) if at_peak >= 0 else None,
         peak_step_inferred=at_peak >= 0 and study.timed == "device",
-        peak_part=[*PARTS, None][part],
+        peak_part=None if part < 0 else _PARTS[part],
         peak_operator=operator,
         reserved_bytes=reserved,
         reserved_most_bytes=int(counters.reserved.max()) if len(counters) else None,

@@ -22,6 +22,10 @@ MemoryClass = Literal[
 ]
 
 
+#: Parts of training in which memory is asked for.
+TrainingPart = Literal["forward", "backward", "gradients", "optimizer", "copies"]
+
+
 class Alive(Model, frozen=True, kw_only=True):
     """Blocks that lived at the peak, of one class, operator, module and line of code.
 
@@ -121,7 +125,7 @@ class Memory(Model, frozen=True, kw_only=True):
     peak_at_ns: int | None
     peak_step: int | None
     peak_step_inferred: bool = False
-    peak_part: str | None
+    peak_part: TrainingPart | None
     peak_operator: str | None
     reserved_bytes: int | None
     reserved_most_bytes: int | None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from build import analyze_path
 from memory_plan import MIB, Block, Plan, Training, write_memory
 
-from npuperf.model.memory_result import Memory
+from npuperf.device.sections import PARTS
+from npuperf.model.memory_result import Memory, TrainingPart
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "msinsight"
 
@@ -132,6 +134,10 @@ def test_the_curve_has_the_peak_and_its_classes(tmp_path: Path) -> None:
     assert found.peak_at_ns is not None
     assert curve.start_ns + at * curve.slice_ns <= found.peak_at_ns < curve.start_ns + (at + 1) * curve.slice_ns
     assert sum(told[at] for told in curve.classes.values()) == found.alive_bytes
+
+
+def test_parts_are_those_of_training_in_their_order() -> None:
+    assert get_args(TrainingPart) == tuple(PARTS)
 
 
 def test_without_memory_there_is_none(tmp_path: Path) -> None:
