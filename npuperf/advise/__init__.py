@@ -139,12 +139,16 @@ def within_job(findings: Sequence[Finding], device: Device, thresholds: Threshol
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:
-    """Order findings: problems before open questions, the gravest first."""
+    """Order findings: problems before open questions, the gravest first.
 
-    def rank(f: Finding) -> tuple[int, int, float]:
-        gain = f.gain_ns_per_step[1] if f.gain_ns_per_step else 0
-        gain = gain or (f.gain_bytes[1] if f.gain_bytes else 0)
-        return _ORDER[f.status], _SEVERITY[f.severity], -float(gain)
+    Of equally grave ones what ended the program comes first, then bytes, which are recorded where they are asked for:
+    no number of them is as much as one of nanoseconds.
+    """
+
+    def rank(f: Finding) -> tuple[int, int, int, int]:
+        kind = 0 if f.rule == memory_advice.out_of_memory.name else 1 if f.gain_bytes else 2
+        gain = f.gain_bytes or f.gain_ns_per_step or (0, 0)
+        return _ORDER[f.status], _SEVERITY[f.severity], kind, -gain[1]
 
     return sorted(findings, key=rank)
 

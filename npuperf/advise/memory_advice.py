@@ -82,7 +82,9 @@ def _title(
         )
     free = None if failure.free is None else say("the device had {bytes}", bytes=size(failure.free))
     pieces = None if cached is None else say("PyTorch had {bytes} cached", bytes=size(cached))
-    if cached is not None and largest is not None:
+    if cached == 0:
+        pieces = say("PyTorch had nothing cached")
+    elif cached is not None and largest is not None:
         pieces = say(
             "PyTorch had {bytes} cached, in pieces of at most {largest}", bytes=size(cached), largest=size(largest)
         )

@@ -391,12 +391,10 @@ def short_peak(view: MemoryView) -> Answer:
     foreach = any("_foreach" in str(row["operator"]) for row in held)
     return Detected(
         title=say_n(
-            "{n} short peak ({time}): without what makes it memory stays {drop} lower; at the highest: {operators}",
-            "{n} short peaks (up to {time}): without what makes them memory stays {drop} lower; at the highest: "
-            "{operators}",
+            "memory has {n} short peak ({time}), made by {operators}",
+            "memory has {n} short peaks (up to {time} each), the highest made by {operators}",
             len(begins),
             time=ns(longest),
-            drop=size(gain),
             operators=_quoted(held),
         ),
         refute=say("the peak of another step, outside of the recording, is as high without them"),

@@ -20,6 +20,7 @@ from npuperf.base.units import (
     count,
     duration,
     interval,
+    mib_interval,
     mib_text,
     percent,
     percent_change,
@@ -46,6 +47,7 @@ _FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
     "share": percents,
     "share_change": percent_changes,
     "bytes": byte_interval,
+    "mib": mib_interval,
 }
 #: What stands between the items of a series, unless something else is said.
 _COMMA: Final = ", "
@@ -181,9 +183,9 @@ def size(value: int, high: int | None = None) -> Quantity:
     return Quantity(value, "bytes", high)
 
 
-def mib(value: int | None) -> Quantity:
-    """Return a number of bytes of a device's memory, shown in MiB."""
-    return Quantity(value, "mib")
+def mib(value: int | None, high: int | None = None) -> Quantity:
+    """Return a number of bytes of a device's memory, or an interval of them, shown in MiB."""
+    return Quantity(value, "mib", high)
 
 
 def factor(value: float) -> Quantity:

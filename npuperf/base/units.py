@@ -108,6 +108,11 @@ def mib_text(size: float | None) -> str:
     return "–" if size is None else f"{size / (1 << 20):.3f} MiB"
 
 
+def mib_interval(low: float, high: float) -> str:
+    """Render an interval of bytes as MiB; one number where both read the same."""
+    return " … ".join(dict.fromkeys((mib_text(low).removesuffix(" MiB"), mib_text(high).removesuffix(" MiB")))) + " MiB"
+
+
 def byte_interval(low: float, high: float) -> str:
     """Render an interval of bytes; one number where both read the same."""
     ends = dict.fromkeys(byte_text(end) if end else "0" for end in (low, high))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from npuperf.base.messages import Message, say
 from npuperf.base.units import short_names
+from npuperf.model.memory_result import Memory
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.job_text import CLUSTER_TABLES
@@ -33,15 +34,25 @@ def _wider(result: Result) -> Iterator[Row]:
 
 
 def _curves(result: Result) -> Iterator[Row]:
-    """Return each slice of each device: its start and the most in it."""
+    """Return each slice of each device: where it starts, and the most in it."""
     for device in result.devices:
         curve = device.memory.curve if device.memory is not None else None
         if curve is not None:
             for place, told in enumerate(zip(curve.allocated, curve.reserved, curve.process, strict=True)):
-                yield device, curve.start_ns + place * curve.slice_ns, told
+                yield device, device.memory, curve.start_ns + place * curve.slice_ns, told
 
 
-def _of_curve(place: int, _: object, __: int, told: Sequence[int]) -> int | None:
+def _time(_: object, memory: Memory, at: int | None, *__: object) -> int | None:
+    """Return a time of memory: none where events have no times."""
+    return at if memory.timed else None
+
+
+def _event(_: object, memory: Memory, at: int | None, *__: object) -> int | None:
+    """Return which event it is where these have no times, and are counted."""
+    return None if memory.timed else at
+
+
+def _of_curve(place: int, _: object, __: object, ___: int, told: Sequence[int]) -> int | None:
     """Return one of a slice's figures, none where it is not known."""
     return told[place] if told[place] >= 0 else None
 
@@ -427,7 +438,7 @@ _OF_DEVICES: Final = (
         Column("inferred", say("inferred"), "word", lambda *row: "yes" if row[-1].inferred else "no", 2),
         Column("operator", say("operator"), weight=0),
         Column("module", say("module")),
-        Column("count", say("blocks"), "count", "count"),
+        Column("count", say("count"), "count", "count"),
         Column("bytes", say("size"), "mib", "bytes", 0),
         Column("share", say("% of peak"), "share", lambda _, memory, a: a.bytes / memory.peak_bytes, whole=1.0),
         _CODE,
@@ -439,8 +450,10 @@ _OF_DEVICES: Final = (
         Column("operator", say("operator"), weight=0),
         Column("module", say("module"), weight=2),
         Column("step", say("step"), "id", "step"),
-        Column("start_ns", say("asked for at"), "ms", "start_ns"),
-        Column("end_ns", say("given back at"), "ms", "end_ns"),
+        Column("start_ns", say("asked for at"), "ms", lambda _, memory, block: _time(_, memory, block.start_ns)),
+        Column("end_ns", say("given back at"), "ms", lambda _, memory, block: _time(_, memory, block.end_ns)),
+        Column("start_event", say("asked for by event"), "count", lambda _, m, block: _event(_, m, block.start_ns)),
+        Column("end_event", say("given back by event"), "count", lambda _, m, block: _event(_, m, block.end_ns)),
         _CODE,
     ), topic="memory"),
     Table("memory_steps", say("memory by step"), each("devices", "memory", "steps"), (
@@ -448,7 +461,7 @@ _OF_DEVICES: Final = (
         Column("peak_bytes", say("peak"), "mib", weight=0),
         Column("start_bytes", say("when it began"), "mib"),
         Column("least_bytes", say("at least"), "mib"),
-        Column("blocks", say("blocks"), "count"),
+        Column("blocks", say("memory blocks"), "count"),
         Column("asked_bytes", say("asked for"), "mib"),
         Column("kept_bytes", say("not given back"), "mib"),
     ), topic="memory"),
@@ -460,7 +473,8 @@ _OF_DEVICES: Final = (
     ), topic="memory"),
     Table("memory_curve", say("memory over time"), _curves, (
         *_WHO,
-        Column("start_ns", say("from"), "ms", lambda _, start, *more: start, 0),
+        Column("start_ns", say("from"), "ms", _time, 0),
+        Column("start_event", say("from event"), "count", _event, 0),
         *(Column(f"{name}_bytes", title, "mib", partial(_of_curve, place))
           for place, (name, title) in enumerate((
               ("allocated", say("allocated")), ("reserved", say("reserved")), ("process", say("process")),

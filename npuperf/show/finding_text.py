@@ -8,8 +8,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 
-from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, ns, say, say_n, series, share, size
+from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, mib, ns, say, say_n, series, share
 from npuperf.base.units import percents
+from npuperf.device.whatif import is_of_memory, names_ranks
 from npuperf.model.result import CoreSplit, Device, Finding, Result, RuleCheck, SuperKernelScope, WhatIf
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.device_text import WORTH
@@ -17,7 +18,7 @@ from npuperf.show.formats import View
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Table, each, filled
 from npuperf.show.terminal import Fitted, Text, code, cut, hanging, line, one_line, rows_of, section
-from npuperf.show.words import WORDS, elsewhere, folded, gain, lost_lines, named, sure, thresholds_line
+from npuperf.show.words import WORDS, device_name, elsewhere, folded, gain, lost_lines, named, sure, thresholds_line
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
 _CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 3
@@ -36,29 +37,33 @@ def _worth(w: WhatIf) -> bool:
     return max(w.gain_pct or 0.0, most if not least else 0.0) >= 100 * WORTH
 
 
-def _peak(w: WhatIf) -> Message | None:
-    """Say how the peak of memory changes, from what can be to what is certain, and what that presupposes."""
+def _of_memory(w: WhatIf) -> bool:
+    return not names_ranks(w.expr) and is_of_memory(w.expr)
+
+
+def _lower(w: WhatIf, several: bool) -> Message:
+    """Say how a peak of memory changes, from what can be to what is certain, and what that presupposes; or why not."""
+    asked = say("{change}", change=w.expr)
+    if several:
+        asked = say("{change} on {device}", change=asked, device=device_name(w))
     if w.gain_bytes is None:
-        return None
+        return say("{change}: {note}", change=asked, note=w.reason)
     least, most = w.gain_bytes
-    lower = say("{bytes} less", bytes=size(least, most))
+    lower = say("{bytes} less", bytes=mib(least, most))
     if w.recorded_bytes is not None:
-        then = size(w.recorded_bytes - most, w.recorded_bytes - least)
+        now, then = mib(w.recorded_bytes), mib(w.recorded_bytes - most, w.recorded_bytes - least)
+        lower = (
+            say("peak {now} → {then}", now=now, then=then)
+            if any(w.gain_bytes)
+            else say("the peak stays {now}", now=now)
+        )
         if w.peak_of == "process":
-            lower = say("the process's memory {now} → {then}", now=size(w.recorded_bytes), then=then)
-        else:
-            lower = say("peak {now} → {then}", now=size(w.recorded_bytes), then=then)
-    return chain(lower, *w.assumes)
-
-
-def _saved(w: WhatIf) -> str | None:
-    if w.gain_bytes is not None:
-        return str(size(*w.gain_bytes))
-    return w.gain_ns_per_step and str(ns(*w.gain_ns_per_step))
+            lower = say("the process's memory {now} → {then}", now=now, then=then)
+    return say("{change}: {note}", change=asked, note=chain(lower, *w.assumes))
 
 
 def _change(w: WhatIf) -> str:
-    note = w.reason or w.title or _peak(w)
+    note = w.reason or w.title
     said = say("{change}: {note}", change=w.expr, note=note) if note is not None else say("{change}", change=w.expr)
     return text(said)
 
@@ -66,27 +71,32 @@ def _change(w: WhatIf) -> str:
 _COMPACT: Final = NAMED["what_if"].only(
     Column("rank", say("rank"), "id", lambda w: w.device if w.rank is None else w.rank, 0, quiet=True),
     Column("share", say("%"), get=_saved_share, weight=0),
-    Column("saved", say("saved"), get=_saved),
+    Column("saved", say("saved"), get=lambda w: w.gain_ns_per_step and str(ns(*w.gain_ns_per_step))),
     Column("change", say("change"), get=_change, weight=0),
 )
 
 
 def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[RenderableType]:
     """Show the user's questions and, for one device or for a job as a whole, the most rewarding changes."""
-    asked = [w for w in result.what_if if w.asked]
+    of_memory = [w for w in result.what_if if w.asked and _of_memory(w)]
+    asked = [w for w in result.what_if if w.asked and not _of_memory(w)]
     whole = len(result.devices) == 1
     standard = [w for w in result.what_if if not w.asked and _worth(w)]
     standard = sorted((w for w in standard if whole or w.device is None), key=lambda w: -(w.gain_pct or 0))
     rows = asked + standard[: rows_of(view, most)]
-    if not rows:
-        return
-    replays = [d.replay for d in result.devices] if result.cluster is None else [result.cluster.replay]
-    errors = [replay.error for replay in replays if replay and replay.usable]
-    off = say("{error} off the measured window", error=share(max(errors))) if errors else None
-    of_time = any(w.gain_bytes is None for w in rows)
-    about = chain(say("replayed"), *((off, say("in % of span")) if of_time else ()))
-    table = filled(_COMPACT, [(w,) for w in rows])
-    yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
+    if rows:
+        replays = [d.replay for d in result.devices] if result.cluster is None else [result.cluster.replay]
+        errors = [replay.error for replay in replays if replay and replay.usable]
+        off = say("{error} off the measured window", error=share(max(errors))) if errors else None
+        about = chain(say("replayed"), off, say("in % of span"))
+        table = filled(_COMPACT, [(w,) for w in rows])
+        yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
+    if of_memory:
+        alike = dict[tuple[str, Message | None, int], list[WhatIf]]()  # what cannot be told is told once
+        for place, w in enumerate(of_memory):
+            alike.setdefault((w.expr, w.reason, place if w.reason is None else -1), []).append(w)
+        title = say("what if, of memory (the allocator's events replayed)")
+        yield section(title, *(line(chain(_lower(of[0], not whole), elsewhere(len(of)))) for of in alike.values()))
 
 
 def finding_lines(

@@ -5,26 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec.structs import replace
 from rich.console import RenderableType
 
 from npuperf.base.messages import Message, chain, mib, ns, say, say_n, series, share
-from npuperf.model.memory_result import Memory
-from npuperf.model.result import Device, Result
+from npuperf.model.memory_result import Alive, Memory
+from npuperf.model.result import Device, Finding, Result
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.tables import Column, filled
 from npuperf.show.terminal import Fitted, cut, line, rows_of, section
 from npuperf.show.words import WORDS, Line, device_name
 
+
+def _place(group: Alive) -> str | None:
+    """Return who asked for blocks: the module, which tells layers apart that share a line, and the line."""
+    return ", ".join(filter(None, (group.module, group.where))) or None
+
+
 #: Blocks that lived at the peak, and modules, that one screen names.
 _GROUPS, _MODULES = 5, 3
 _ALIVE: Final = NAMED["memory_peak"].only(
-    Column("class", say("class"), "word", lambda _, memory, group: group.class_, 0),
+    Column("class", say("class"), "word", lambda _, memory, group: group.class_ if memory.steps else None, 0),
     Column("operator", say("operator"), get=lambda _, memory, group: group.operator, weight=0),
-    Column("count", say("blocks"), "id", lambda _, memory, group: group.count),
+    Column("count", say("n"), "id", lambda _, memory, group: group.count),
     Column("bytes", say("MiB"), "bare_mib", lambda _, memory, group: group.bytes, 0),
     Column("share", say("% of peak"), "share", lambda _, memory, group: group.bytes / memory.peak_bytes),
-    Column("where", say("where"), get=lambda _, memory, group: group.where or group.module),
+    Column("where", say("where"), get=lambda _, memory, group: _place(group)),
 )
 
 
@@ -43,28 +50,38 @@ def memory_lines(result: Result, *, brief: bool = False) -> list[Line]:
     if device is None or device.memory is None:
         return []
     memory = device.memory
-    beside = () if brief else (_beside(memory), _outside(memory), _steps(memory))
+    beside = () if brief else (_beside(memory), _outside(memory), _steps(memory, result.findings))
     parts = (peak_sum(memory), *beside, _between(result.devices, device))
     return [
         Line(said, "bold" if not place else "") for place, said in enumerate((_peak(device, memory), *parts)) if said
     ]
 
 
-def memory_sections(result: Result, view: View) -> Iterator[RenderableType]:
-    """Show it, with the largest groups of blocks that lived at the peak."""
-    device, said = highest(result.devices), memory_lines(result)
+def memory_sections(result: Result, view: View, *, brief: bool = False) -> Iterator[RenderableType]:
+    """Show it, unless ``brief`` with the largest groups of blocks that lived at the peak."""
+    device, said = highest(result.devices), memory_lines(result, brief=brief)
     if device is None or device.memory is None or not said:
         return
     memory = device.memory
     body: list[RenderableType] = [line(one.content) for one in said[1:]]
-    if memory.alive and not view.full:  # where it is among the tables
-        shown = memory.alive[: rows_of(view, _GROUPS)]
+    if memory.alive and not brief and not view.full:  # where it is among the tables
+        groups = memory.alive if memory.steps else _of_any_class(memory.alive)
+        shown = groups[: rows_of(view, _GROUPS)]
         body.append(Fitted(filled(_ALIVE, [(device, memory, group) for group in shown]), one_line=True))
-        body += cut(len(shown), len(memory.alive),
+        body += cut(len(shown), len(groups),
                     lambda few: say("{shown} groups of blocks; --table memory_peak shows all", shown=few))  # fmt: skip
     content = said[0].content
     assert isinstance(content, Message)
     yield section(content, *body)
+
+
+def _of_any_class(alive: Sequence[Alive]) -> list[Alive]:
+    """Sum up blocks of one line whatever their class: without steps it only tells whether they were given back."""
+    found = dict[tuple[str | None, ...], list[Alive]]()
+    for group in alive:
+        found.setdefault((group.operator, group.module, group.where), []).append(group)
+    summed = [replace(of[0], count=sum(g.count for g in of), bytes=sum(g.bytes for g in of)) for of in found.values()]
+    return sorted(summed, key=lambda group: -group.bytes)
 
 
 def _peak(device: Device, memory: Memory) -> Message:
@@ -89,13 +106,13 @@ def peak_sum(memory: Memory) -> Message | None:
         return None
     if memory.split == "cannot_tell":
         return say("what it is made of: cannot tell ({why})", why=memory.reason)
+    freed = say("{freed} of that given back", freed=mib(memory.freed_bytes)) if memory.freed_bytes else None
+    before = chain(say("{before} from before the window", before=mib(memory.before_bytes)), freed, by=" - ")
+    alive = say("{alive} in blocks of the window", alive=mib(memory.alive_bytes))
     return say(
-        "{peak} = {before} from before the window - {freed} of that given back + {alive} in blocks of the window "
-        "(residual {residual} bytes)",
+        "{peak} = {parts} (residual {residual} bytes)",
         peak=mib(memory.peak_bytes),
-        before=mib(memory.before_bytes),
-        freed=mib(memory.freed_bytes),
-        alive=mib(memory.alive_bytes),
+        parts=chain(before if memory.before_bytes else None, alive, by=" + "),
         residual=memory.residual_bytes,
     )
 
@@ -104,9 +121,11 @@ def _beside(memory: Memory) -> Message | None:
     """Say what PyTorch has reserved at the peak, and why that is more."""
     if memory.reserved_bytes is None:
         return None
-    parts = [say("{size} cached", size=mib(memory.cached_bytes))] if memory.cached_bytes is not None else []
+    parts = [say("{size} cached", size=mib(memory.cached_bytes))] if memory.cached_bytes else []
     if memory.waiting_bytes:
         parts.append(say("{size} given back, a stream may still use it", size=mib(memory.waiting_bytes)))
+    if not parts:
+        return say("PyTorch reserves {reserved} then", reserved=mib(memory.reserved_bytes))
     return say("PyTorch reserves {reserved} then ({parts})", reserved=mib(memory.reserved_bytes), parts=series(parts))
 
 
@@ -130,9 +149,10 @@ def _outside(memory: Memory) -> Message | None:
     return chain(what, left, by="; ")
 
 
-def _steps(memory: Memory) -> Message | None:
-    """Say what steps keep, and how unlike their peaks are."""
-    if memory.leak_bytes_per_step:
+def _steps(memory: Memory, findings: Sequence[Finding]) -> Message | None:
+    """Say what steps keep, unless that is a finding, or how unlike their peaks are."""
+    found = any(finding.rule == "memory_leak" and finding.status == "problem" for finding in findings)
+    if memory.leak_bytes_per_step and not found:
         first = memory.leaks[0]
         where = say("{operator}, {where}", operator=first.operator, where=first.where) if first.where else None
         return say_n(
@@ -164,10 +184,12 @@ def _between(devices: Sequence[Device], first: Device) -> Message | None:
     high, low = first.memory, last.memory
     assert low is not None and high.peak_bytes is not None and low.peak_bytes is not None
     apart = high.peak_bytes - low.peak_bytes
+    if not apart:
+        return say("{n} devices with memory have the same peak", n=len(known))
     less = share(apart / max(high.peak_bytes, 1))
     said = say("lowest of {n} devices with memory: {device}, {peak} ({less} less)", n=len(known),
                device=device_name(last), peak=mib(low.peak_bytes), less=less)  # fmt: skip
-    if "cannot_tell" in (high.split, low.split) or not apart:
+    if "cannot_tell" in (high.split, low.split):
         return said
     parts = (
         (say("what was there before the window"), (high.before_bytes or 0) - (low.before_bytes or 0)),

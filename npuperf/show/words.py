@@ -12,7 +12,7 @@ from msgspec import Struct
 from npuperf.base.messages import Message, Parameter, chain, ns, say, say_n, series, share
 from npuperf.base.messages import size as in_bytes
 from npuperf.base.units import spread
-from npuperf.model.result import Device, Finding, Result
+from npuperf.model.result import Device, Finding, Result, WhatIf
 from npuperf.show.language import lines_of
 
 
@@ -137,7 +137,7 @@ def gain(finding: Finding) -> Message:
     return say("saves {saved} in all ({share})", saved=saved, share=part)
 
 
-def device_name(device: Device) -> Message:
+def device_name(device: Device | WhatIf) -> Message:
     """Name a device and its rank, and its run where there are several."""
     name = say("device {device}", device=device.device)
     if device.rank is not None:
@@ -221,11 +221,17 @@ def outside_lines(devices: Sequence[Device]) -> Iterator[Message]:
 _OF_NPUS: Final = frozenset({"ai_cpu_share", "tiling_cache_entries", "idle_core_share", "layout_share", "dynamic_share",
                              "conflict_share", "pmu_share", "pmu_lead_share", "pmu_busy_share"})  # fmt: skip
 
+#: Thresholds of questions that are asked where memory was recorded.
+_OF_MEMORY: Final = frozenset({"fragments_share", "memory_share", "leak_steps", "leak_share", "short_peak_share",
+                               "short_peak_drop", "late_share", "headroom_share"})  # fmt: skip
+
 
 def thresholds_line(result: Result) -> Message:
     """Say which thresholds were used."""
-    gpu = result.input.kind == "kineto"
-    used = {name: value for name, value in result.thresholds.items() if not (gpu and name in _OF_NPUS)}
+    unused = _OF_NPUS if result.input.kind == "kineto" else frozenset[str]()
+    if all(device.memory is None for device in result.devices):
+        unused |= _OF_MEMORY
+    used = {name: value for name, value in result.thresholds.items() if name not in unused}
     return say("thresholds: {limits}", limits=series(f"{name} {value}" for name, value in used.items()))
 
 

@@ -144,7 +144,7 @@ def test_the_peak_is_as_wide_as_its_parts_together(trained: Result) -> None:
     assert spike[0] == pytest.approx(300 * MIB / most, abs=0.001)
     # it is planned to live for 15 us; only one such block is there, so that it is known when
     assert "300.000 MiB (17.3 %) · 1 block · temporary" in spike[1] and spike[1].endswith(duration(15_000))
-    told = ["1732.000 MiB = 1000.000 MiB", "0.000 MiB of that given back", "732.000 MiB in blocks"]
+    told = ["1732.000 MiB = 1000.000 MiB", "+ 732.000 MiB in blocks"]
     page = render(trained, "html", View(language="en"))
     assert all(part in page for part in told)
     section = page.split('id="memory"')[1].split("</section>")[0]  # with the tables of its topic
