@@ -55,7 +55,7 @@ def _of_peak(memory: Memory, split: bool, listed: bool) -> _Parts:
         return {**parts, ("alive", None): memory.alive_bytes or 0}
     groups: _Parts = defaultdict(int)
     for group in memory.alive:
-        groups["alive", f"{group.operator or '?'} ({group.class_})"] += group.bytes
+        groups["alive", f"{group.operator or group.where or '?'} ({group.class_})"] += group.bytes
     return {**parts, **groups}
 
 

@@ -331,7 +331,9 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
     if peak := compared.memory_line(c):
         parts = [(change,) for change in compared.of_peak(c)]
         table = filled(NAMED["memory_changes"], parts, rows_of(view, _SHIFTS))
-        yield section(peak, Fitted(table, one_line=not view.full))
+        more = terminal.cut(len(table.rows), len(parts),
+                            lambda few: say("{shown} parts; --table memory_changes shows all", shown=few))  # fmt: skip
+        yield section(peak, Fitted(table), *more)
     if view.full:
         measured = [fill(table, result, view.top) for table in (NAMED["shifts"], NAMED["compared"])]
     else:  # what changed of what was measured on both sides
