@@ -324,7 +324,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         sources = [whole]
     else:  # op_summary_<anything>.csv side by side: different profiles
         sources = _file_sources(stamped, told)
-    sources = [s for s in sources if s.data_files()]
+    sources = [s for s in sources if any(file != s.matrix for file in s.data_files())]  # links alone are no profile
     summed = [f for f in files if f.name in _SUMMED]
     clusters = [_summed_source(root, summed)] if any(_SUMMED[f.name] != "matrix" for f in summed) else []
     known = {f for s in (*sources, *clusters) for f in s.data_files()}
