@@ -28,6 +28,7 @@ from npuperf.device.rank_summary import RankSummary, summarise_without_kernels
 from npuperf.device.steps import step_windows
 from npuperf.device.whatif import names_ranks, parse
 from npuperf.model.device import DeviceProfile, is_kept
+from npuperf.model.job_result import Cluster
 from npuperf.model.parts import GroupSize, Tool, Workload
 from npuperf.model.result import Input, InputKind, Kernel, Operator, Result, Verdict
 from npuperf.model.tasks import Tasks
@@ -328,7 +329,7 @@ def work_out(
         judged_kernels=judged_kernels,
         findings=sort_findings(together.findings),
         what_if=together.what_if,
-        cluster=together.cluster,
+        cluster=together.cluster and _with_unread(together.cluster, errors),
         runs=together.runs,
         thresholds=thresholds.as_dict(),
         workload=shared_workload([setup for s in sources for setup in s.setups]),
@@ -337,6 +338,15 @@ def work_out(
         **exported,
     )
     return result, not errors and all(log.settled for log in (context, *(s.log for s in sources)))
+
+
+def _with_unread(cluster: Cluster, errors: list[InputError]) -> Cluster:
+    """Add why ranks that are there were not loaded: a short report of a job shows no other notes."""
+    if not errors:
+        return cluster
+    unread = say_n("{n} source could not be read: {why}", "{n} sources could not be read; the first: {why}",
+                   len(errors), why=errors[0].what)  # fmt: skip
+    return structs.replace(cluster, notes=[unread, *cluster.notes])
 
 
 def _part_of_job(

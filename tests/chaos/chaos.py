@@ -286,7 +286,8 @@ _OURS = re.compile(
 )
 _NOISE = re.compile(r"Traceback|Exception ignored|Warning:|terminate called")
 _CHANGED = re.compile("changed while it was read|在读取过程中发生了变化")
-_WORDS = ("out of memory", "cannot be", "worker process", "dask worker")
+_UNABLE = ("read", "entered", "opened", "written", "made", "created", "started", "loaded", "imported", "sent", "noted")
+_WORDS = ("out of memory", *(f"cannot be {done}" for done in _UNABLE), "worker process", "dask worker")
 
 
 def same(one: Outcome, other: Outcome, command: Command) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,20 @@ def test_a_rank_that_is_asked_for_and_not_there_is_named(tmp_path: Path) -> None
     write(Job(dp=2, steps=2), tmp_path)
     result = run(AnalyzeRequest(path=tmp_path, ranks=(0, 1, 7)))
     assert "rank 7 is not among the profiles at this path" in [str(w) for w in result.input.warnings]
+
+
+def test_why_a_rank_that_is_there_was_not_loaded_is_told_in_short(tmp_path: Path) -> None:
+    def spoil(folder: Path, rank: int) -> None:
+        if rank == 1:
+            for file in (folder / "ASCEND_PROFILER_OUTPUT").iterdir():
+                file.unlink()
+                os.mkfifo(file)
+
+    whole = "".join(render(analyze(Job(dp=4, steps=2), tmp_path / "whole"), "text").split())
+    result = analyze(Job(dp=4, steps=2), tmp_path / "job", spoil)
+    short = "".join(render(result, "text").split())  # however it is wrapped
+    assert "couldnotberead" not in whole and job_of(result).absent == [1]
+    assert "1sourcecouldnotberead:" in short and "apipe,notafile" in short
 
 
 def test_what_a_waiting_rank_saves_alone_may_be_nothing(tmp_path: Path) -> None:
