@@ -154,7 +154,7 @@ def core_limit(view: DeviceView) -> Answer:
                 reason=use.contention_reason,
             )
             return Untold(unsettled, evidence)
-        if waits[0] >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
+        if waits[1] >= notable_wait(view) and isinstance(view.bench, Bench) and searched_in_part(view.bench):
             unsettled = say(
                 "kernels wait up to {waited} per step for cores that other streams hold, but core limits were "
                 "searched only in the first part of this long profile: analyze a step in which they wait (--step N)",
