@@ -12,7 +12,6 @@ import numpy as np
 
 from npuperf.advise.rule import Answer, Detected, MemoryView, Rule, Untold, severity
 from npuperf.base.messages import Message, chain, say, series, share, size
-from npuperf.device.allocator import replay_allocator, segment_bytes
 from npuperf.model.device import DeviceProfile
 from npuperf.model.device_memory import DeviceMemory, OutOfMemory, Segments
 
@@ -47,6 +46,8 @@ def run_out(view: MemoryView) -> Answer:
     holders = _holders(segments)
     short = None if cached is None or failure.free is None else failure.asked - cached - failure.free
     # with room for a segment the device would have given one: something else refused it
+    from npuperf.device.allocator import segment_bytes  # which only snapshots need
+
     refused = failure.free is not None and failure.free >= segment_bytes(failure.asked)
     evidence: dict[str, Any] = {
         "asked_bytes": failure.asked,
@@ -147,6 +148,8 @@ def reserve_less(view: MemoryView) -> Answer:
     thresholds = view.thresholds
     if not len(view.study.memory.segment_events):
         return Untold(_NO_SNAPSHOT)
+    from npuperf.device.allocator import replay_allocator
+
     found = replay_allocator(view.study.memory)
     if found is None:
         return Untold(say("a replay does not give the recorded segments: the history begins with blocks in use, or was "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -24,8 +24,10 @@ from npuperf.model.labels import I64, Labels, Mask, T
 from npuperf.model.tasks import NO_TIME, UNKNOWN
 from npuperf.readers.cells import LATEST_NS
 from npuperf.readers.log import ReadLog
-from npuperf.readers.sqlite import Database, Spelled
 from npuperf.readers.table import read_table
+
+if TYPE_CHECKING:  # files need nothing of it
+    from npuperf.readers.sqlite import Database, Spelled
 
 #: Which files tell of memory, by what they have; msprof's carry stamps and slices.
 MEMORY_FILES: Final = re.compile(r"^(operator_memory|memory_record|npu_module_mem|npu_mem)(?:_slice)?[\d_]*\.csv$")

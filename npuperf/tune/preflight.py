@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -192,12 +193,12 @@ def _bank(job: TuningJob, environment: Mapping[str, str], place: Path) -> Iterat
 
 
 def _can_write(folder: Path) -> bool:
-    """Try it: root may write by permission where the file system is read-only."""
+    """Try it: root may write by permission where the file system is read-only. A full disk is told when it is met."""
     try:
         with begun_in(folder):
             return True
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno == errno.ENOSPC
 
 
 def _settings(job: TuningJob, environment: Mapping[str, str]) -> Iterator[Check]:

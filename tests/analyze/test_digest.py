@@ -492,6 +492,7 @@ def test_a_job_tells_whose_group_waited(drawn: Drawn, named: bool, world: int | 
 def test_a_rank_alone_cannot_split_its_communication(drawn: Drawn) -> None:
     one = examined(rank_of(0, drawn, named=True))
     assert one is not None
+    assume(one.excerpt is None)  # steps that cross while operations are in order are of a clock that was set
     found = merge_digests([one.digest])
     assert found is not None
     assert +by_part(found.parts) == +of_partitions([one.report])

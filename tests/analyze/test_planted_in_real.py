@@ -207,6 +207,20 @@ OF_GRAPHS = {"host_operators", "runtime_threads", "tiling_cache", "super_kernel"
 ELSEWHERE = {
     "core_limit": "tests/device/test_splits.py",
     "env_settings": "tests/advise/test_settings.py",
+    **dict.fromkeys(
+        (
+            "device_allocations",
+            "late_release",
+            "memory_fragments",
+            "memory_headroom",
+            "memory_leak",
+            "short_peak",
+            "waiting_blocks",
+            "gradient_copies",
+            "hccl_buffers",
+        ),
+        "tests/advise/test_memory_rules.py",
+    ),
     "super_kernel": "tests/device/test_sequences.py",  # of recordings in which no kernels recur
 }
 

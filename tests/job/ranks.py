@@ -292,6 +292,8 @@ def _told(
         to_start=local(to_start),
         to_block=local(to_block),
         tail=local([own]),
+        to_step=local([Work()]),
+        in_step=local([total]),
         compute_before=ints([w.compute for w in spent]) * US,
         host_before=ints([w.host for w in spent]) * US,
         exposed_op=ints([p[0] for p in pieces]),

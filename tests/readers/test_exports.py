@@ -17,6 +17,7 @@ from conversion import to_db
 from conversion_text import to_text
 from small_programs import analyzed
 
+from npuperf.advise import RULES
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.recording import open_recording
 from npuperf.show.formats import render
@@ -29,10 +30,17 @@ DATABASES = [REAL / f"db/level1/rank{r}_ascend_pt" for r in (0, 1)]
 OF_FILES = {"input", "source", "messages", "tool", "host_sums", "suggestions", "witnesses"}
 
 
+OF_MEMORY = frozenset(rule.name for rule in RULES if rule.on_memory is not None)
+
+
 def document(path: Path) -> dict[str, Any]:
-    """The JSON document, its findings by rule, without what names files."""
+    """The JSON document, its findings by rule, without what names files, and without memory, which is not converted."""
     found = json.loads(render(analyzed(path), "json"))
-    found["findings"] = {f["rule"]: f for f in found["findings"]}
+    found["findings"] = {f["rule"]: f for f in found["findings"] if f["rule"] not in OF_MEMORY}
+    found["digest"]["uncounted"] = [kind for kind in found["digest"]["uncounted"] if kind != "block"]
+    found["digest"]["counts"] = [count for count in found["digest"]["counts"] if count["kind"] != "block"]
+    for device in found["devices"]:
+        device["memory"] = None
     return found  # type: ignore[no-any-return]
 
 

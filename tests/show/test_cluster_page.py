@@ -52,7 +52,7 @@ def test_many_groups_without_a_name_are_counted_in_the_legend() -> None:
 
 def test_the_order_is_verdict_causes_pipeline_ranks_findings() -> None:
     lines = screen(large_job())
-    assert lines[1] == "1 024 of 1 025 ranks loaded · 1 step · 1.00 s/step"
+    assert lines[1] == "1 024 of 1 025 ranks loaded · no steps recorded · 1.00 s in all"
     assert lines[2].startswith("COMMUNICATION-BOUND  measured: ")
     parts = ("why ranks wait", "pipeline: 8 stages", "where the step goes", "slow link 16-24", "clocks corrected")
     places = [*(place(lines, words) for words in parts), lines.index("findings")]
