@@ -16,7 +16,7 @@ from npuperf.show import job_text, words
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
-from npuperf.show.memory_text import memory_lines
+from npuperf.show.memory_text import memory_lines, only_memory
 from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
 from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled, tables_of
 from npuperf.show.words import Line, meter
@@ -116,6 +116,9 @@ def _bound(result: Result) -> Line:
 def _lines(result: Result, view: View) -> Iterator[Line]:
     """Say what limits the run, what its gates found, and what its ranks tell together."""
     cluster, devices = result.cluster, result.devices
+    if only_memory(result):
+        yield from (*memory_lines(result), *common(result))
+        return
     yield Line(job_text.run_line(result))
     yield _bound(result)
     evidence = [say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items()]
@@ -143,7 +146,7 @@ def _tables(result: Result, view: View) -> Iterator[Filled]:
         # Markdown drops common blanks.
         deeper = Column("part", say("part"), get=lambda part: "\u00a0\u00a0" * part.depth + text(part.title), weight=0)
         split = PARTITION_TABLE.only(deeper, "ns", ratio, ratio.bars(1.0))
-        for device in result.devices:
+        for device in () if only_memory(result) else result.devices:
             title = say("where the time goes on {device}", device=words.device_name(device))
             yield filled(split.titled(title), partition_rows(device))
     for table in tables_of(Result):

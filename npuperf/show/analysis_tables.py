@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, chain, say
 from npuperf.base.units import short_names
 from npuperf.model.memory_result import Memory
 from npuperf.model.result import Phase, Result
@@ -195,6 +195,7 @@ _OF_DEVICES: Final = (
         Column("gain_low_bytes", say("peak lower by, min"), "mib", "gain_bytes.0"),
         Column("gain_high_bytes", say("peak lower by, max"), "mib", "gain_bytes.1"),
         Column("title", say("that is"), "message"),
+        Column("assumes", say("presupposing"), "message", lambda w: chain(*w.assumes) if w.assumes else None, 2),
         _UNKNOWN,
     ), topic="time", place=1),
     Table("steps", say("steps"), each("devices", "steps"), (

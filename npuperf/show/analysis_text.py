@@ -23,7 +23,7 @@ from npuperf.show.finding_text import finding_lines, footer, scope_sections, wha
 from npuperf.show.formats import View
 from npuperf.show.job_text import run_line
 from npuperf.show.language import text
-from npuperf.show.memory_text import memory_sections
+from npuperf.show.memory_text import memory_sections, only_memory
 from npuperf.show.sheet import problem_lines, warnings
 from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many, tables_of
 from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
@@ -88,17 +88,12 @@ def _head(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield what every screen begins with: what was analyzed, how long its steps are, and the verdict."""
     tool = f"{result.tool.name} {result.tool.version}"
     yield Text.assemble((tool, "bold"), f"  {result.input.path}", (f"  {result.input.kind}", "dim"))
-    if not _only_memory(result):
+    if not only_memory(result):
         yield from _series(result, line(run_line(result), "bold"), view)
         yield _verdict(result)
     if result.comparison is None:  # which says it before
         yield from map(line_text, problem_lines(result))
         yield from device_text.gate_parts(result, view)
-
-
-def _only_memory(result: Result) -> bool:
-    """Tell whether nothing but memory was recorded: nothing can be said of time."""
-    return bool(result.devices) and all(d.memory is not None and not d.window.span_ns for d in result.devices)
 
 
 def _verdict(result: Result) -> Text:
@@ -143,7 +138,7 @@ def _series(result: Result, said: Text, view: View) -> Iterator[RenderableType]:
 
 def _devices(result: Result, view: View) -> Iterator[RenderableType]:
     """Yield where the time of the devices goes, and their memory."""
-    if _only_memory(result):
+    if only_memory(result):
         yield from memory_sections(result, view)
         return
     alone = len(result.devices) == 1

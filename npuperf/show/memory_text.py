@@ -35,6 +35,11 @@ _ALIVE: Final = NAMED["memory_peak"].only(
 )
 
 
+def only_memory(result: Result) -> bool:
+    """Tell whether nothing but memory was recorded: nothing can be said of time."""
+    return bool(result.devices) and all(d.memory is not None and not d.window.span_ns for d in result.devices)
+
+
 def highest(devices: Sequence[Device]) -> Device | None:
     """Return the device with the highest peak, of equal ones the first; None where no memory is recorded."""
     found = [d for d in devices if d.memory is not None]

@@ -40,6 +40,8 @@ def test_the_answer_about_memory_is_whole_and_no_part_of_a_share_of_time() -> No
     assert "recompute:forward: peak 3008.000 MiB → 2720.000 … 2912.000 MiB; each stretch" in words
     assert "hccl_buffer=100: communicators are not recorded: record with npuperf profile --level 1" in words
     assert "recompute" not in screen.split("what if, of memory")[0]
+    table = screen_of("--what-if", "recompute:forward", "--format", "markdown").split("## what if")[1]
+    assert "each stretch of a part is computed anew" in table.split("## ")[0]
 
 
 def test_devices_of_one_peak_are_not_ranked(tmp_path: Path) -> None:
@@ -83,6 +85,8 @@ def test_a_snapshot_says_nothing_of_time_and_counts_events(tmp_path: Path) -> No
     screen = analyzed(path)
     assert "where the time goes" not in screen and "0 ns" not in screen and "no device task" not in screen
     assert screen.count("train.py:41 forward") == 2, "one group of blocks, and what holds most"
+    told = analyzed(path, "--format", "markdown").split("\n## ")[0]
+    assert "peak" in told and "0 ns" not in told and "no device task" not in told
     for table, first in (("memory_blocks", "asked for by event"), ("memory_curve", "from event")):
         shown = analyzed(path, "--table", table)
         assert first in " ".join(shown.split()) and "(ms)" not in shown
