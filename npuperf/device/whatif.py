@@ -188,8 +188,11 @@ def _refuse_mixtures(expression: str, changes: list[Change]) -> None:
 
 
 def is_of_memory(expression: str) -> bool:
-    """Tell whether a readable expression is about memory."""
-    return parse(expression)[0].target in _MEMORY
+    """Tell whether an expression is about memory; one that cannot be read is not."""
+    try:
+        return parse(expression)[0].target in _MEMORY
+    except UsageError:
+        return False
 
 
 class Scene(Struct, frozen=True):

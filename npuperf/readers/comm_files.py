@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -290,6 +291,7 @@ def objects_in(data: bytes, keys: re.Pattern[bytes]) -> Iterator[tuple[int, str,
         yield step, section, key["op"].decode(errors="replace"), text
 
 
+@lru_cache(1024)
 def step_number(key: str) -> int:
     """Return 13 for step13, -1 for a step without a number."""
     found = _STEP.fullmatch(key)
@@ -428,32 +430,55 @@ def _of_key(step: str, key: str, links: Raw | bytes) -> Iterator[LinkRow | None]
         yield None
         return
     for link, use in found.items():
-        ends = _LINK.fullmatch(link)
-        pair = (ends[1], ends[2]) if ends else (None, None)
-        yield from matrix_row(key, step, pair, use.transport, (use.size, use.time), use.op)
+        yield from matrix_row(key, step, _ends(link), use.transport, (use.size, use.time), use.op)
 
 
 def matrix_row(
     key: str, step: str, ends: tuple[object, object], transport: object, amounts: tuple[object, object], op: object
 ) -> Iterator[LinkRow | None]:
     """Yield the row of one link, None if it is unusable; nothing for what stays on the chip."""
-    found = _LINK_KEY.fullmatch(key)
-    source, target = (int(text) if re.fullmatch(r"\d{1,9}", text := str(end)) else -1 for end in ends)
+    source, target = map(_rank, ends)
     if transport in LOCAL or (source == target and source >= 0):
         return
     size, ns = (_scaled(a, unit) for a, unit in zip(amounts, (BYTES_PER_MB, NS_PER_MS), strict=True))
     if not isinstance(transport, str) or size < 0 or ns < 0 or min(source, target) < 0:
         yield None
         return
-    if found is None:  # msprof lists operations by their own names
-        head, _, group = key.partition("@")
-        named = re.match(r"(?:hcom_)?([A-Za-z]+)", head)
-        type_, which, id_ = named.group(1) if named else head, "", group or None
-        op = op or (head if re.search(r"\d", head) else None)
-    else:
-        type_, which, id_ = found["type"], found["which"], found["group"]
+    type_, which, id_, own = _about(key)
+    op = op or own
     name = None if which == "total" or not isinstance(op, str) or not op else op.split("@", 1)[0]
-    yield step_number(step), type_of(type_), id_, transport, source, target, size, ns, 1 if name else -1, name
+    yield step_number(step), type_, id_, transport, source, target, size, ns, 1 if name else -1, name
+
+
+# Keys and ends recur on every link, in every rank's file: each is looked at once.
+_RECURRING: Final = 1 << 14
+
+
+@lru_cache(_RECURRING)
+def _about(key: str) -> tuple[str, str, str | None, str | None]:
+    """Return the type, which of them, the group, and the name that a key says: msprof lists operations by their own."""
+    found = _LINK_KEY.fullmatch(key)
+    if found is not None:
+        return type_of(found["type"]), found["which"], found["group"], None
+    head, _, group = key.partition("@")
+    named = re.match(r"(?:hcom_)?([A-Za-z]+)", head)
+    return type_of(named.group(1) if named else head), "", group or None, head if re.search(r"\d", head) else None
+
+
+@lru_cache(_RECURRING)
+def _ends(link: str) -> tuple[str | None, str | None]:
+    ends = _LINK.fullmatch(link)
+    return (ends[1], ends[2]) if ends else (None, None)
+
+
+def _rank(end: object) -> int:
+    """Return the number of a rank, -1 for what is none."""
+    return _number(end) if isinstance(end, str) else _number(str(end))
+
+
+@lru_cache(_RECURRING)
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"\d{1,9}", text) else -1
 
 
 def _scaled(value: object, unit: int) -> int:
