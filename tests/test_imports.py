@@ -110,6 +110,13 @@ def test_one_device_loads_nothing_for_others(asked: list[str]) -> None:
     assert len(ours(modules)) <= MOST
 
 
+def test_what_shows_an_answer_that_is_known_loads_nothing_that_works_it_out() -> None:
+    shown = "import json, sys, npuperf.show.analysis_text; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = frozenset(json.loads(done.stdout))
+    assert not modules & {"numpy", "pyarrow"} and not rooms(modules) & {"advise", "job", "readers"}
+
+
 def test_a_page_loads_what_draws_it_and_no_more(tmp_path: Path) -> None:
     modules = loaded("analyze", str(SAMPLES / "transformer_ascend_pt"), "--html", str(tmp_path / "page.html"))
     assert modules >= {"npuperf.show.html", "npuperf.show.draw"}

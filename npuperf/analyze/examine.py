@@ -33,10 +33,10 @@ from npuperf.device.view import DeviceView, DeviceWindow
 from npuperf.device.whatif import (
     Scene,
     is_all_communication,
-    is_of_memory,
     names_ranks,
     parse,
     pattern,
+    peak_of,
     predict,
     with_communication,
 )
@@ -300,7 +300,7 @@ def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Threshol
         findings=_of_memory(memory, report, profile, None, thresholds, request.rules),
         what_if=[
             _lowered(expr, memory, profile, None, report)
-            if is_of_memory(expr)
+            if peak_of(expr) is not None
             else unanswered(expr, reason, device=report)
             for expr in request.what_if
             if not names_ranks(expr)
@@ -348,7 +348,7 @@ def _replay_changes(view: DeviceView, asked: tuple[str, ...]) -> list[WhatIf]:
             why = view.study.replay.refusal(thresholds, view.study.judged) or say("the replay gives no figures")
     own = [
         _lowered(expr, view.memory, view.profile, view.study, report)
-        if is_of_memory(expr)
+        if peak_of(expr) is not None
         else unanswered(expr, why, device=report)
         if scene is None
         else _answered(expr, None, scene, report)
@@ -421,11 +421,12 @@ def _lowered(
 ) -> WhatIf:
     """Answer what a change of memory brings; ``study``: of the device's tasks, if it has any."""
     found = lower(memory, profile, study, expression)
+    reason = found if isinstance(found, Message) else None
+    answer = structs.replace(unanswered(expression, reason, device=report), peak_of=peak_of(expression))
     if isinstance(found, Message):
-        return unanswered(expression, found, device=report)
+        return answer
     return structs.replace(
-        unanswered(expression, None, device=report),
-        peak_of=found.of,
+        answer,
         recorded_bytes=found.recorded,
         peak_bytes=found.peak,
         gain_bytes=found.gain,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fnmatch import translate
 from itertools import pairwise
 from math import prod
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -119,7 +119,6 @@ class MemoryReplay(Struct, frozen=True):
 class Lowered(Struct, frozen=True):
     """A changed peak, bytes: as recorded (None: not known), as the model has it, and the gain, least and most."""
 
-    of: Literal["allocated", "process"]
     recorded: int | None
     peak: int | None
     gain: tuple[int, int]
@@ -147,7 +146,7 @@ def lower(
         assumes += [one for one in made.assumes if one not in assumes]
     peak = replay.peak_of(possible)
     gains = (replay.peak - replay.peak_of(certain), replay.peak - peak)
-    return Lowered("allocated", replay.peak, peak, (min(gains), max(gains)), assumes)
+    return Lowered(replay.peak, peak, (min(gains), max(gains)), assumes)
 
 
 class _Made(Struct, frozen=True):
@@ -425,4 +424,4 @@ def _with_buffers(memory: MemoryStudy, profile: DeviceProfile, mb: int) -> Lower
         say("operations that move more than a buffer holds may take longer"),
     ]  # fmt: skip
     model = gain[1] if found.mb is None else found.communicators * 2 * (found.mb - mb) * _MIB
-    return Lowered("process", now, None if now is None else now - model, gain, assumes)
+    return Lowered(now, None if now is None else now - model, gain, assumes)

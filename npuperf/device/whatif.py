@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase, translate
 from threading import Lock
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from msgspec import Struct, field
@@ -187,12 +187,10 @@ def _refuse_mixtures(expression: str, changes: list[Change]) -> None:
                          hint=say("ask for each by a --what-if of its own"))  # fmt: skip
 
 
-def is_of_memory(expression: str) -> bool:
-    """Tell whether an expression is about memory; one that cannot be read is not."""
-    try:
-        return parse(expression)[0].target in _MEMORY
-    except UsageError:
-        return False
+def peak_of(expression: str) -> Literal["allocated", "process"] | None:
+    """Return of what an expression changes the peak of memory; None: it is about time."""
+    target = parse(expression)[0].target
+    return None if target not in _MEMORY else "process" if target == "hccl_buffer" else "allocated"
 
 
 class Scene(Struct, frozen=True):

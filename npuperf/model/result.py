@@ -811,9 +811,9 @@ class WhatIf(Model, frozen=True, kw_only=True):
     and ``gain_pct`` take all of it for transfer, the lower ends only what is transfer for certain. ``run``: as of a
     device.
 
-    Of a change of memory the fields of time are null: ``recorded_bytes``: the peak as recorded, of PyTorch's allocated
-    memory or of all that the process has (``peak_of``); ``peak_bytes``: with the change, as the model has it;
-    ``gain_bytes``: by how much it is lower, least and most; ``assumes``: what that presupposes.
+    Of a change of memory the fields of time are null, and ``peak_of`` says which peak it is about: of PyTorch's
+    allocated memory or of all that the process has. ``recorded_bytes``: as recorded; ``peak_bytes``: with the change,
+    as the model has it; ``gain_bytes``: by how much it is lower, least and most; ``assumes``: what that presupposes.
     """
 
     expr: str

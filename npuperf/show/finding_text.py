@@ -10,7 +10,6 @@ from rich.table import Table as RichTable
 
 from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, mib, ns, say, say_n, series, share
 from npuperf.base.units import percents
-from npuperf.device.whatif import is_of_memory, names_ranks
 from npuperf.model.result import CoreSplit, Device, Finding, Result, RuleCheck, SuperKernelScope, WhatIf
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.device_text import WORTH
@@ -35,10 +34,6 @@ def _worth(w: WhatIf) -> bool:
     """Tell whether a change is worth a line: what it saves, or what it may save where that cannot be told."""
     least, most = w.gain_pct_interval or (0.0, 0.0)
     return max(w.gain_pct or 0.0, most if not least else 0.0) >= 100 * WORTH
-
-
-def _of_memory(w: WhatIf) -> bool:
-    return not names_ranks(w.expr) and is_of_memory(w.expr)
 
 
 def _lower(w: WhatIf, several: bool) -> Message:
@@ -78,8 +73,8 @@ _COMPACT: Final = NAMED["what_if"].only(
 
 def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[RenderableType]:
     """Show the user's questions and, for one device or for a job as a whole, the most rewarding changes."""
-    of_memory = [w for w in result.what_if if w.asked and _of_memory(w)]
-    asked = [w for w in result.what_if if w.asked and not _of_memory(w)]
+    of_memory = [w for w in result.what_if if w.asked and w.peak_of is not None]
+    asked = [w for w in result.what_if if w.asked and w.peak_of is None]
     whole = len(result.devices) == 1
     standard = [w for w in result.what_if if not w.asked and _worth(w)]
     standard = sorted((w for w in standard if whole or w.device is None), key=lambda w: -(w.gain_pct or 0))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from npuperf.base.errors import UsageError
 from npuperf.device.memory_whatif import Buffers
-from npuperf.device.whatif import is_of_memory, parse
+from npuperf.device.whatif import parse, peak_of
 from npuperf.model.result import WhatIf
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "msinsight"
@@ -187,5 +187,5 @@ def test_expressions_that_have_no_answer(expression: str, tmp_path: Path) -> Non
 
 def test_what_is_about_memory() -> None:
     for expression in ("block:a::b*0", "batch*2", "recompute:forward", "free_at_last_use", "hccl_buffer=100"):
-        assert is_of_memory(expression)
-    assert not is_of_memory("op:block*0.5,host*0.5")
+        assert peak_of(expression) is not None
+    assert peak_of("op:block*0.5,host*0.5") is None
