@@ -14,10 +14,9 @@ import numpy as np
 from npuperf.advise.rule import Answer, Detected, MemoryView, Rule, Untold, severity
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share, size
 from npuperf.device.host_events import RUNTIME_CALL
-from npuperf.device.memory_study import CLASSES, ends_of
+from npuperf.device.memory_study import ACTIVATION, BACKWARD, FORWARD, ends_of
 from npuperf.device.memory_whatif import MemoryReplay, find_buffers
-from npuperf.device.sections import PARTS
-from npuperf.model.groups import tally
+from npuperf.model.groups import alike, first_rows, sums_of, tally
 from npuperf.model.intervals import Intervals, passed
 from npuperf.model.labels import I64, Mask
 from npuperf.model.result import Severity
@@ -25,8 +24,6 @@ from npuperf.model.tasks import NO_TIME
 
 _CONF: Final = "PYTORCH_NPU_ALLOC_CONF"
 _ALLOCATOR: Final = say("Ascend Extension for PyTorch, environment variables: PYTORCH_NPU_ALLOC_CONF")
-_FORWARD, _BACKWARD = (tuple(PARTS).index(name) for name in ("forward", "backward"))
-_ACTIVATION: Final = CLASSES.index("activation")
 _MIB: Final = 1 << 20
 #: The allocator takes memory for large blocks in pieces of at least so much (torch_npu: kLargeBuffer): one of them may
 #: be partly free without any fragments.
@@ -61,10 +58,9 @@ def _replay(view: MemoryView) -> MemoryReplay | Untold:
 def _held_by(view: MemoryView, rows: I64) -> list[dict[str, object]]:
     """Sum blocks up by operator and line, the most bytes first."""
     blocks, where = view.study.blocks, view.study.purpose.where
-    keys = blocks.name.codes[rows].astype(np.int64) * (len(where.names) + 1) + where.codes[rows]
-    _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    sums = np.zeros(len(first), np.int64)
-    np.add.at(sums, group, blocks.size[rows])
+    group = alike(blocks.name.codes[rows], where.codes[rows])
+    counts = np.bincount(group)
+    first, sums = first_rows(group, len(counts)), sums_of(group, blocks.size[rows], len(counts))
     return [
         {
             "operator": blocks.name[int(rows[first[i]])],
@@ -414,7 +410,7 @@ def short_peak(view: MemoryView) -> Answer:
 def late_release(view: MemoryView) -> Answer:
     """Ask which activations outlive backward, or most of what was asked for before them; inferred."""
     purpose = view.study.purpose
-    activations = np.flatnonzero((purpose.kind == _ACTIVATION) & (purpose.asked == _FORWARD) & (purpose.step >= 0))
+    activations = np.flatnonzero((purpose.kind == ACTIVATION) & (purpose.asked == FORWARD) & (purpose.step >= 0))
     if len(activations) < 2:
         return Untold(say("which blocks live from forward to backward is not recorded: record with npuperf profile "
                           "--activities cpu,npu --memory"))  # fmt: skip
@@ -458,7 +454,7 @@ def _late(view: MemoryView, rows: I64) -> Mask:
     for step in np.unique(purpose.step[rows]).tolist():
         mine = np.flatnonzero(purpose.step[rows] == step)
         ends = freed[mine]
-        in_backward = purpose.given_back[rows[mine]] == _BACKWARD
+        in_backward = purpose.given_back[rows[mine]] == BACKWARD
         if not in_backward.any():
             continue
         over, begun = int(ends[in_backward].max()), int(ends[in_backward].min())

@@ -11,10 +11,9 @@ to the byte. Allocations happen on the host, so steps are told by the host's ran
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n
@@ -22,7 +21,7 @@ from npuperf.device.study import Study
 from npuperf.model.chip import hbm_of_soc
 from npuperf.model.device import DeviceProfile
 from npuperf.model.device_memory import DeviceMemory, MemoryBlocks, Samples
-from npuperf.model.groups import tally
+from npuperf.model.groups import alike, distinct, first_rows, sums_of, tally
 from npuperf.model.host import Lines
 from npuperf.model.intervals import Intervals, passed
 from npuperf.model.labels import I64, Columns, Labels, Mask
@@ -40,9 +39,10 @@ from npuperf.model.memory_result import (
 from npuperf.model.tasks import NO_TIME
 
 CLASSES: Final[tuple[MemoryClass, ...]] = get_args(MemoryClass)
+LASTING, ACTIVATION, GRADIENT, TEMPORARY, UNRELEASED, WORKSPACE, KV_CACHE, UNKNOWN = range(len(CLASSES))
 #: By their places among those of training.
 _PARTS: Final[tuple[TrainingPart, ...]] = get_args(TrainingPart)
-_LASTING, _ACTIVATION, _GRADIENT, _TEMPORARY, _UNRELEASED, _WORKSPACE, _KV_CACHE, _UNKNOWN = range(len(CLASSES))
+FORWARD, BACKWARD = map(_PARTS.index, ("forward", "backward"))
 #: Lists of a document: groups of blocks that lived at the peak, and its largest blocks.
 _GROUPS, _BLOCKS = 200, 50
 #: Slices of the curve.
@@ -108,6 +108,11 @@ def ends_of(blocks: MemoryBlocks) -> I64:
     return np.where(blocks.freed == NO_TIME, _FOREVER, blocks.freed)
 
 
+def last_of_each(times: I64) -> I64:
+    """Return the last row of each of some ordered times: of several events only what that leaves is known for sure."""
+    return np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
+
+
 def held(start: I64, end: I64, size: I64, times: I64) -> I64:
     """Return the bytes of blocks with start ≤ time < end, for ordered ``times``; ``start`` need not be in order."""
     return _sum_until(start, size, times) - _sum_until(end, size, times)
@@ -127,8 +132,7 @@ def study_memory(profile: DeviceProfile, study: Study | None) -> MemoryStudy | N
     steps, numbers, timed = _steps(profile, study, memory)
     blocks, counters = memory.blocks, memory.counters
     before = counters.allocated - held(blocks.start, ends_of(blocks), blocks.size, counters.time)
-    # of several events at one time only what the last one leaves behind can be held against the blocks
-    last = np.flatnonzero(np.append(counters.time[1:] != counters.time[:-1], True)[: len(before)])
+    last = last_of_each(counters.time)
     moved = np.diff(before[last])
     fallen, rises = np.zeros(len(before), np.int64), np.zeros(len(before), np.int64)
     fallen[last[1:]], rises[last[1:]] = np.maximum(-moved, 0), moved > 0
@@ -197,24 +201,23 @@ def _purposes(memory: DeviceMemory, profile: DeviceProfile, study: Study | None,
             where = _lines(blocks, profile)
     step = place_in(steps, blocks.start)
     never = end == _FOREVER
-    kind = np.where(never, _UNRELEASED, _UNKNOWN)
+    kind = np.where(never, UNRELEASED, UNKNOWN)
     inferred = np.zeros(n, np.bool_)
     if len(steps):
         same = (step >= 0) & (step == place_in(steps, np.where(never, -1, end)))
-        kind[same & ~never] = _TEMPORARY
-    known = (asked >= 0) & (given_back >= 0) & ~never & (kind == _TEMPORARY)
-    forward, backward = map(_PARTS.index, ("forward", "backward"))
-    kind[known & (asked == forward) & (given_back > forward)] = _ACTIVATION
-    kind[known & (asked == backward) & (given_back > backward)] = _GRADIENT
+        kind[same & ~never] = TEMPORARY
+    known = (asked >= 0) & (given_back >= 0) & ~never & (kind == TEMPORARY)
+    kind[known & (asked == FORWARD) & (given_back > FORWARD)] = ACTIVATION
+    kind[known & (asked == BACKWARD) & (given_back > BACKWARD)] = GRADIENT
     inferred |= known
     lasting = _through_a_step(blocks.start, end, steps)
-    kind[lasting] = _LASTING
+    kind[lasting] = LASTING
     inferred &= ~lasting
     works = blocks.name.flag(["workspace" in name.lower() for name in blocks.name.names])
-    kind[works] = _WORKSPACE
+    kind[works] = WORKSPACE
     if study is not None and not study.sections.part.names:
-        kind[_of_kv_cache(blocks, lasting, steps)] = _KV_CACHE
-        inferred |= kind == _KV_CACHE
+        kind[_of_kv_cache(blocks, lasting, steps)] = KV_CACHE
+        inferred |= kind == KV_CACHE
     return Purpose(kind, inferred, step, asked, given_back, module, where)
 
 
@@ -241,10 +244,8 @@ def _parts(blocks: MemoryBlocks, study: Study) -> tuple[I64, I64, Labels]:
     it has what launched last. Times are those of torch operators, as queues launch later.
     """
     tasks, ops = study.profile.tasks, study.profile.host.ops
-    start, end = np.where(tasks.launched, tasks.launch_start, NO_TIME), tasks.launch_end
-    if len(ops):
-        known = tasks.op >= 0
-        start, end = (np.where(known, of[tasks.op], own) for of, own in ((ops.start, start), (ops.end, end)))
+    start = study.profile.host.submitted(tasks)
+    end = np.where(tasks.op >= 0, ops.end[tasks.op], tasks.launch_end) if len(ops) else tasks.launch_end
     rows = np.flatnonzero(start != NO_TIME)
     rows = rows[np.argsort(start[rows], kind="stable")]
     begun = passed(start[rows], blocks.start) - 1
@@ -263,7 +264,7 @@ def _lines(blocks: MemoryBlocks, profile: DeviceProfile) -> Labels:
     op = np.full(len(blocks), -1)
     order = np.lexsort((ops.start, codes[0]))
     keys, starts = codes[0][order], ops.start[order]
-    for code in np.unique(codes[1]).tolist():
+    for code in distinct(codes[1]).tolist():
         first, last = np.searchsorted(keys, [code, code + 1]).tolist()
         mine = np.flatnonzero(codes[1] == code)
         if code < 0 or first == last:
@@ -375,23 +376,16 @@ def _fragments(study: MemoryStudy) -> float | None:
     return 1 - int(counters.allocated[counters.reserved == most].max()) / most
 
 
-def _groups(*columns: npt.NDArray[np.integer[Any]]) -> tuple[I64, I64]:
-    """Return the first row of each group of rows that agree in all columns, and each row's group."""
-    table = np.stack([column.astype(np.int64) for column in columns], axis=1)
-    _, first, group = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return first, group.reshape(-1)
-
-
 def _alive(study: MemoryStudy, rows: I64) -> list[Alive]:
     """Sum blocks up by class, operator, module and line; the rows add up to all of them."""
     blocks, purpose = study.blocks.take(rows), study.purpose.take(rows)
     if not len(rows):
         return []
-    first, group = _groups(
+    group = alike(
         purpose.kind, purpose.inferred.astype(np.int8), blocks.name.codes, purpose.where.codes, purpose.module.codes
     )
-    sizes, counts = np.zeros(len(first), np.int64), np.bincount(group)
-    np.add.at(sizes, group, blocks.size)
+    counts = np.bincount(group)
+    first, sizes = first_rows(group, len(counts)), sums_of(group, blocks.size, len(counts))
     order = np.lexsort((first, -sizes))
     told = [
         Alive(
@@ -406,7 +400,7 @@ def _alive(study: MemoryStudy, rows: I64) -> list[Alive]:
         for i in order[:_GROUPS]
     ]
     rest = order[_GROUPS:]
-    for kind in np.unique(purpose.kind[first[rest]]).tolist():
+    for kind in distinct(purpose.kind[first[rest]]).tolist():
         mine = rest[purpose.kind[first[rest]] == kind]
         told.append(
             Alive(
@@ -481,7 +475,8 @@ def _leaks(study: MemoryStudy) -> tuple[list[Leak], int | None]:
     rows = np.flatnonzero((blocks.freed == NO_TIME) & (step >= 0) & (step < count))
     if not len(rows):
         return [], 0
-    first, group = _groups(blocks.name.codes[rows], study.purpose.where.codes[rows])
+    group = alike(blocks.name.codes[rows], study.purpose.where.codes[rows])
+    first = first_rows(group, int(group.max()) + 1)
     sums, counts = np.zeros((len(first), count), np.int64), np.zeros((len(first), count), np.int64)
     np.add.at(sums, (group, step[rows]), blocks.size[rows])
     np.add.at(counts, (group, step[rows]), 1)
@@ -519,7 +514,7 @@ def _curve(study: MemoryStudy, origin: int) -> MemoryCurve | None:
     end, kind = ends_of(blocks), study.purpose.kind
     classes = {
         CLASSES[code]: held(blocks.start[kind == code], end[kind == code], blocks.size[kind == code], times).tolist()
-        for code in np.unique(kind).tolist()
+        for code in distinct(kind).tolist()
     }
     return MemoryCurve(
         start_ns=start - origin,

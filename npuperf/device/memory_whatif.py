@@ -20,7 +20,19 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n, series, size
-from npuperf.device.memory_study import CLASSES, MemoryStudy, ends_of, held
+from npuperf.device.memory_study import (
+    ACTIVATION,
+    BACKWARD,
+    FORWARD,
+    GRADIENT,
+    LASTING,
+    TEMPORARY,
+    UNRELEASED,
+    MemoryStudy,
+    ends_of,
+    held,
+    last_of_each,
+)
 from npuperf.device.sections import PARTS
 from npuperf.device.study import Study
 from npuperf.device.whatif import Change, parse
@@ -32,10 +44,6 @@ from npuperf.model.tasks import NO_TIME, Work
 NOT_RECORDED: Final = say("memory is not recorded: record with npuperf profile --memory")
 #: The allocator hands out multiples of this, after adding so many bytes (torch_npu: NPUCachingAllocator, round_size).
 _GRAIN, _PADDING = 512, 32
-_FORWARD, _BACKWARD = (tuple(PARTS).index(name) for name in ("forward", "backward"))
-_ACTIVATION, _GRADIENT, _TEMPORARY, _LASTING, _UNRELEASED = (
-    CLASSES.index(name) for name in ("activation", "gradient", "temporary", "lasting", "unreleased")
-)
 #: Operators that are named where an expression matches none.
 _NEAR: Final = 3
 #: MB of each of the two buffers of a communicator (CANN, environment variables: HCCL_BUFFSIZE), where it is not set.
@@ -95,7 +103,7 @@ class MemoryReplay(Struct, frozen=True):
         if study.doubt is not None:
             return study.doubt
         counters, blocks = study.memory.counters, study.blocks
-        last = np.flatnonzero(np.append(counters.time[1:] != counters.time[:-1], True))
+        last = last_of_each(counters.time)
         recorded, peak = counters.allocated[last], int(counters.allocated.max())
         if int(recorded.max()) != peak:
             return say("several events of the allocator have the time of the peak, so their order is not known")
@@ -190,13 +198,13 @@ def _batch(memory: MemoryStudy, _: Study | None, change: Change) -> _Made | Mess
     copies of parameters in another dtype are kept for backward, too.
     """
     purpose, sizes = memory.purpose, memory.blocks.size
-    within = np.isin(purpose.asked, (_FORWARD, _BACKWARD)) | (purpose.asked < 0)
-    chosen = ((purpose.kind == _ACTIVATION) | (purpose.kind == _TEMPORARY)) & within
+    within = np.isin(purpose.asked, (FORWARD, BACKWARD)) | (purpose.asked < 0)
+    chosen = ((purpose.kind == ACTIVATION) | (purpose.kind == TEMPORARY)) & within
     if not chosen.any():
         return say("no block is known as an activation or a temporary one: steps are needed, and what launched kernels "
                    "in them (npuperf profile --activities cpu,npu)")  # fmt: skip
-    of_parameters = np.unique(sizes[np.isin(purpose.kind, (_GRADIENT, _LASTING, _UNRELEASED))])
-    known = purpose.kind == _ACTIVATION if len(of_parameters) else np.zeros(len(sizes), np.bool_)
+    of_parameters = np.unique(sizes[np.isin(purpose.kind, (GRADIENT, LASTING, UNRELEASED))])
+    known = purpose.kind == ACTIVATION if len(of_parameters) else np.zeros(len(sizes), np.bool_)
     for alike in (of_parameters, of_parameters * 2, of_parameters // 2):  # of another dtype, give or take its padding
         known &= ~_near(sizes, alike, 2 * _GRAIN)
     parts = [say("activations and temporary blocks of forward and backward grow with the batch, and nothing else does")]
@@ -221,7 +229,7 @@ def _recomputed(memory: MemoryStudy, _: Study | None, change: Change) -> _Made |
     after it in forward has been given back.
     """
     purpose = memory.purpose
-    activations = np.flatnonzero((purpose.kind == _ACTIVATION) & (purpose.asked == _FORWARD))
+    activations = np.flatnonzero((purpose.kind == ACTIVATION) & (purpose.asked == FORWARD))
     if not len(activations):
         return say("no block is known to live from forward to backward: that takes steps, launches and torch operators "
                    "(npuperf profile --activities cpu,npu)")  # fmt: skip
@@ -231,7 +239,7 @@ def _recomputed(memory: MemoryStudy, _: Study | None, change: Change) -> _Made |
     wanted = (change.name or "").lower()
     match = re.compile(translate(wanted)).match
     names = [wanted in tuple(PARTS)[:1] or match(name.lower()) is not None for name in places.names]
-    chosen = places.flag(names) & (purpose.kind == _ACTIVATION) & (purpose.asked == _FORWARD)
+    chosen = places.flag(names) & (purpose.kind == ACTIVATION) & (purpose.asked == FORWARD)
     if not chosen.any():
         near = [places.names[code] for code in np.unique(places.codes[activations]).tolist() if code >= 0][:_NEAR]
         return say("no activation is of {name}; activations are of {types}", name=change.name, types=series(near))
@@ -254,13 +262,13 @@ def _gaps(memory: MemoryStudy, places: Labels, chosen: Mask) -> tuple[I64, I64, 
     blocks, purpose = memory.blocks, memory.purpose
     since = np.full(len(blocks), NO_TIME)
     until, largest = since.copy(), list[int]()
-    forward = np.flatnonzero((purpose.asked == _FORWARD) & (purpose.step >= 0))
+    forward = np.flatnonzero((purpose.asked == FORWARD) & (purpose.step >= 0))
     key = np.stack([purpose.step[forward], places.codes[forward]])
     border = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0)))
-    backward = np.flatnonzero((purpose.asked == _BACKWARD) & (purpose.step >= 0))
+    backward = np.flatnonzero((purpose.asked == BACKWARD) & (purpose.step >= 0))
     steps, at = np.unique(purpose.step[backward], return_index=True)
     begun = dict(zip(steps.tolist(), blocks.start[backward[at]].tolist(), strict=True))
-    given_back = np.sort(blocks.freed[purpose.kind == _ACTIVATION])
+    given_back = np.sort(blocks.freed[purpose.kind == ACTIVATION])
     following = np.append(blocks.start[1:], NO_TIME)  # what is asked for after a stretch
     for first, end in pairwise([*border.tolist(), len(forward)]):
         rows = forward[first:end]
@@ -318,10 +326,8 @@ def _at_last_use(memory: MemoryStudy, study: Study | None, _: Change) -> _Made |
 
 def _reads(study: Study) -> tuple[I64, I64, I64] | None:
     """Return when kernels are launched, in order, and when one has an input of how many bytes, as blocks have them."""
-    tasks, ops = study.profile.tasks, study.profile.host.ops
-    time = np.where(tasks.launched, tasks.launch_start, NO_TIME)
-    if len(ops):
-        time = np.where(tasks.op >= 0, ops.start[tasks.op], time)
+    tasks = study.profile.tasks
+    time = study.profile.host.submitted(tasks)
     rows = np.flatnonzero((time != NO_TIME) & (tasks.work != Work.CONTROL))
     shapes, operands = tasks.shapes.take(rows), tasks.operands.take(rows)
     if not shapes.known().any() or not operands.known().any():

@@ -15,6 +15,7 @@ from npuperf.model.groups import distinct
 from npuperf.model.intervals import rows_of
 from npuperf.model.labels import I64, Columns, Labels
 from npuperf.model.names import is_step
+from npuperf.model.tasks import NO_TIME, Tasks
 
 _NESTED: Final = 16
 #: Events that are looked through at once for those around a time.
@@ -167,6 +168,14 @@ class HostOps(Struct, frozen=True):
     def has_lines(self) -> bool:
         """Tell whether lines of code can be known at all: frames or stacks are recorded."""
         return len(self.frames) > 0 or len(self.stack.names) > 0
+
+    def submitted(self, tasks: Tasks) -> I64:
+        """Return when the host asked for each task, NO_TIME where that is not recorded.
+
+        That is when its torch operator begins, as queues launch later; without one when it was launched.
+        """
+        time = np.where(tasks.launched, tasks.launch_start, NO_TIME)
+        return np.where(tasks.op >= 0, self.ops.start[tasks.op], time) if len(self.ops) else time
 
     def torch_op(self, op: int) -> str | None:
         """Return the innermost framework operator (``aten::mm``) around operator ``op``; -1 gives None.

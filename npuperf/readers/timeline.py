@@ -143,9 +143,7 @@ def assign_steps(tasks: Tasks, host: HostOps, steps: HostSteps) -> Tasks:
     """
     if not len(steps) or (tasks.step >= 0).any() or not len(tasks):
         return tasks
-    time = np.where(tasks.launched, tasks.launch_start, NO_TIME)
-    if len(host.ops):
-        time = np.where(tasks.op >= 0, host.ops.start[tasks.op], time)
+    time = host.submitted(tasks)
     if (time == NO_TIME).all():
         number = steps.at(tasks.start)
         # The host ran ahead if much lies outside of its steps, or kernels begin after its last: they say nothing then.
