@@ -13,9 +13,11 @@ import numpy as np
 
 from npuperf.advise.rule import Answer, Detected, MemoryView, Rule, Untold, severity
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share, size
+from npuperf.base.units import MIB
 from npuperf.device.host_events import RUNTIME_CALL
 from npuperf.device.memory_study import ACTIVATION, BACKWARD, FORWARD, ends_of
 from npuperf.device.memory_whatif import MemoryReplay, find_buffers
+from npuperf.model.device_memory import LARGE_SEGMENT, SMALL_BLOCK
 from npuperf.model.groups import alike, first_rows, sums_of, tally
 from npuperf.model.intervals import Intervals, passed
 from npuperf.model.labels import I64, Mask
@@ -24,12 +26,6 @@ from npuperf.model.tasks import NO_TIME
 
 _CONF: Final = "PYTORCH_NPU_ALLOC_CONF"
 _ALLOCATOR: Final = say("Ascend Extension for PyTorch, environment variables: PYTORCH_NPU_ALLOC_CONF")
-_MIB: Final = 1 << 20
-#: The allocator takes memory for large blocks in pieces of at least so much (torch_npu: kLargeBuffer): one of them may
-#: be partly free without any fragments.
-_SEGMENT: Final = 20 * _MIB
-#: Blocks up to this are of another pool than large ones (torch_npu: kSmallSize).
-_SMALL: Final = _MIB
 #: Blocks that are named in evidence.
 _NAMED: Final = 10
 #: Activations before a block that are looked at: those of the same layer, and of the one before it.
@@ -96,7 +92,7 @@ def memory_fragments(view: MemoryView) -> Answer:
     reserved, at = counters.reserved, int(counters.reserved.argmax())
     most, needed = int(reserved[at]), int(active.max())
     unfilled = most - needed
-    if unfilled <= max(view.thresholds.fragments_share * most, _SEGMENT):
+    if unfilled <= max(view.thresholds.fragments_share * most, LARGE_SEGMENT):
         return None
     if at == 0:
         return Untold(
@@ -105,7 +101,7 @@ def memory_fragments(view: MemoryView) -> Answer:
             {"reserved_bytes": most, "filled_bytes": needed},
         )  # fmt: skip
     asked, free = np.diff(active), (reserved - active)[:-1]
-    in_vain = np.flatnonzero((np.diff(reserved) > 0) & (asked > _SMALL) & (free >= asked))
+    in_vain = np.flatnonzero((np.diff(reserved) > 0) & (asked > SMALL_BLOCK) & (free >= asked))
     if not len(in_vain):
         return None
     last = int(in_vain[-1])
@@ -288,7 +284,7 @@ def hccl_buffers(view: MemoryView) -> Answer:
         return Untold(say("how large HCCL's buffers are is not recorded (HCCL_BUFFSIZE), and is not the default"))
     if not (moved > 0).all():
         return Untold(say("how much operations move is not recorded: record with npuperf profile --level 1"))
-    enough = max(-(-int(moved.max()) // _MIB), 1)
+    enough = max(-(-int(moved.max()) // MIB), 1)
     gain = found.saved_with(enough) if enough < found.mb else (0, 0)
     if not _notable(view, gain[1]):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from npuperf.model.comparison import MemoryChange, MemoryPart
 from npuperf.model.memory_result import Memory
-from npuperf.model.result import Device, Result
+from npuperf.model.result import Device, Result, highest_peak
 
 _Parts = dict[tuple[MemoryPart, str | None], int]
 
@@ -18,12 +18,12 @@ def memory_changes(old: Sequence[Result], new: Sequence[Result]) -> list[MemoryC
     The parts ``before``, ``freed`` and ``alive`` add up to the difference of the peaks, all of them to that of the
     process's memory then. Where a side's peak cannot be split, or its blocks are not listed, it is one part less told.
     """
-    after = _highest([device for run in new for device in run.devices])
+    after = highest_peak(_with_peaks(new))
     if after is None or after.memory is None:
         return []
-    known = [device for run in old for device in run.devices]
+    known = _with_peaks(old)
     same = [device for device in known if (device.rank, device.device) == (after.rank, after.device)]
-    before = _highest(same) or _highest(known)
+    before = highest_peak(same) or highest_peak(known)
     if before is None or before.memory is None:
         return []
     sides = [before.memory, after.memory]
@@ -41,9 +41,9 @@ def memory_changes(old: Sequence[Result], new: Sequence[Result]) -> list[MemoryC
     )
 
 
-def _highest(devices: Sequence[Device]) -> Device | None:
-    known = [device for device in devices if device.memory is not None and device.memory.peak_bytes is not None]
-    return max(known, key=lambda device: (device.memory and device.memory.peak_bytes) or 0, default=None)
+def _with_peaks(runs: Sequence[Result]) -> list[Device]:
+    every = [device for run in runs for device in run.devices]
+    return [device for device in every if device.memory is not None and device.memory.peak_bytes is not None]
 
 
 def _of_peak(memory: Memory, split: bool, listed: bool) -> _Parts:

@@ -15,8 +15,9 @@ NS_PER_S: Final = 1_000_000_000
 _CLOSE: Final = 0.02
 #: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
 NS_PER_UNIT: Final = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+MIB: Final = 1 << 20
 #: Bytes per unit, likewise: exporters count in powers of 1024.
-BYTES_PER_UNIT: Final = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+BYTES_PER_UNIT: Final = {"bytes": 1, "kb": 1 << 10, "mb": MIB, "gb": 1 << 30}
 
 
 def duration(ns: float | None) -> str:
@@ -105,7 +106,7 @@ def byte_text(size: float) -> str:
 
 def mib_text(size: float | None) -> str:
     """Render bytes as MiB with three decimals, in which the allocator's 512 bytes show, e.g. ``10282.749 MiB``."""
-    return "–" if size is None else f"{size / (1 << 20):.3f} MiB"
+    return "–" if size is None else f"{size / MIB:.3f} MiB"
 
 
 def mib_interval(low: float, high: float) -> str:
@@ -144,8 +145,8 @@ COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "us_change": ("µs", us_change),
     "bare_us_change": ("", us_change),
     "core_ms": ("core·ms", ms),
-    "mib": ("MiB", lambda value: f"{value / (1 << 20):.3f}"),
-    "bare_mib": ("", lambda value: f"{value / (1 << 20):.3f}"),
+    "mib": ("MiB", lambda value: f"{value / MIB:.3f}"),
+    "bare_mib": ("", lambda value: f"{value / MIB:.3f}"),
     "percent": ("%", lambda value: f"{100 * value:.1f}"),
     "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it
     "number": ("%", lambda value: f"{value:.1f}"),

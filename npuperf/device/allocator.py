@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from npuperf.model.device_memory import DeviceMemory
+from npuperf.base.units import MIB
+from npuperf.model.device_memory import LARGE_SEGMENT, ROUNDED, SMALL_BLOCK, DeviceMemory
 from npuperf.model.tasks import NO_TIME
 
-MIB: Final = 1 << 20
-_SMALL, _SMALL_SEGMENT, _LARGE_SEGMENT, _OWN_SEGMENT, _ROUND = MIB, 2 * MIB, 20 * MIB, 10 * MIB, 512
+_SMALL_SEGMENT, _OWN_SEGMENT = 2 * MIB, 10 * MIB
 _NEVER: Final = 1 << 62
 #: Settings of max_split_size_mb that are tried.
 _SPLITS: Final = (64, 128, 256, 512)
@@ -34,9 +34,9 @@ _BASE, _APART = 1 << 44, 1 << 41
 
 def segment_bytes(size: int) -> int:
     """Return how large a segment is that is taken for a block, bytes."""
-    if size <= _SMALL:
+    if size <= SMALL_BLOCK:
         return _SMALL_SEGMENT
-    return _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
+    return LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
 
 
 class Reserved(Struct, frozen=True):
@@ -63,7 +63,7 @@ class _Segments:
 
     def malloc(self, size: int, stream: int) -> tuple[int, int]:
         """Hand out a block: its address, and how large it is."""
-        small = size <= _SMALL
+        small = size <= SMALL_BLOCK
         pieces = self._free.setdefault((stream, small), [])
         at = self._fitting(pieces, size)
         if at is None:
@@ -72,7 +72,7 @@ class _Segments:
             whole, address = pieces.pop(at)
             del self._starts[address], self._ends[address + whole]
         rest = whole - size
-        if not (rest >= _ROUND if small else size < self._max_split and rest > _SMALL):
+        if not (rest >= ROUNDED if small else size < self._max_split and rest > SMALL_BLOCK):
             return address, whole
         self._add(pieces, address + size, rest)
         return address, size
@@ -82,14 +82,14 @@ class _Segments:
         if at == len(pieces):
             return None
         found = pieces[at][0]
-        if size < self._max_split <= found or (size >= self._max_split and found >= size + _LARGE_SEGMENT):
+        if size < self._max_split <= found or (size >= self._max_split and found >= size + LARGE_SEGMENT):
             return None
         return at
 
     def _segment(self, size: int) -> tuple[int, int]:
         taken = segment_bytes(size)
         address = next(self._addresses, self._next)
-        self._next = max(self._next, address) + taken + _LARGE_SEGMENT
+        self._next = max(self._next, address) + taken + LARGE_SEGMENT
         self._sizes[address] = taken
         self._grow(taken)
         return address, taken
@@ -138,7 +138,7 @@ class _Expandable(_Segments):
 
     def malloc(self, size: int, stream: int) -> tuple[int, int]:
         """Hand out a block: of the piece at the end, which can grow, only where no other is large enough."""
-        small = size <= _SMALL
+        small = size <= SMALL_BLOCK
         key = stream, small
         pieces = self._free.setdefault(key, [])
         begin, mapped = self._bounds.setdefault(key, (_BASE + _APART * len(self._bounds), 0))
@@ -152,12 +152,12 @@ class _Expandable(_Segments):
         else:
             address = self._ends.get(end, end)
             whole = self._take(pieces, address) if address < end else 0
-            page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
+            page = _SMALL_SEGMENT if small else LARGE_SEGMENT
             taken = -(-(size - whole) // page) * page
             self._bounds[key] = begin, mapped + taken
             self._grow(taken)
             whole += taken
-        if whole - size >= _ROUND:
+        if whole - size >= ROUNDED:
             self._add(pieces, address + size, whole - size)
             whole = size
         return address, whole
@@ -165,7 +165,7 @@ class _Expandable(_Segments):
     def empty_cache(self) -> None:
         """Give back whole pages at the end, and keep those between blocks in use: at most what is said is reserved."""
         for key, (begin, mapped) in self._bounds.items():
-            page = _SMALL_SEGMENT if key[1] else _LARGE_SEGMENT
+            page = _SMALL_SEGMENT if key[1] else LARGE_SEGMENT
             last = self._ends.get(begin + mapped)
             if last is None:
                 continue
@@ -264,6 +264,6 @@ def _play(allocator: _Segments, steps: list[tuple[int, int, int]], asked: _Asked
             given[row] = allocator.malloc(asked.sizes[row], asked.streams[row])
         elif kind == 0:
             address, size = given.pop(row)
-            allocator.free(address, size, asked.streams[row], small=asked.sizes[row] <= _SMALL)
+            allocator.free(address, size, asked.streams[row], small=asked.sizes[row] <= SMALL_BLOCK)
         else:
             allocator.empty_cache()

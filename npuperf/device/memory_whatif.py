@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n, series, size
+from npuperf.base.units import MIB
 from npuperf.device.memory_study import (
     ACTIVATION,
     BACKWARD,
@@ -37,18 +38,16 @@ from npuperf.device.sections import PARTS
 from npuperf.device.study import Study
 from npuperf.device.whatif import Change, parse
 from npuperf.model.device import DeviceProfile
+from npuperf.model.device_memory import PADDED, ROUNDED
 from npuperf.model.intervals import passed
 from npuperf.model.labels import I64, Labels, Mask, Operands
 from npuperf.model.tasks import NO_TIME, Work
 
 NOT_RECORDED: Final = say("memory is not recorded: record with npuperf profile --memory")
-#: The allocator hands out multiples of this, after adding so many bytes (torch_npu: NPUCachingAllocator, round_size).
-_GRAIN, _PADDING = 512, 32
 #: Operators that are named where an expression matches none.
 _NEAR: Final = 3
 #: MB of each of the two buffers of a communicator (CANN, environment variables: HCCL_BUFFSIZE), where it is not set.
 HCCL_BUFFER_MB: Final = 200
-_MIB: Final = 1 << 20
 #: Bytes of an element, by the dtypes of kernels.
 _WIDTHS: Final = {
     "FLOAT64": 8, "INT64": 8, "UINT64": 8, "COMPLEX64": 8, "FLOAT32": 4, "INT32": 4, "UINT32": 4, "FLOAT16": 2,
@@ -67,7 +66,7 @@ class Lives(Struct, frozen=True):
 
     def scaled(self, chosen: Mask, factor: float) -> Lives:
         """Return the same with some blocks of another size, rounded up as the allocator does."""
-        scaled = np.ceil(self.size * factor / _GRAIN).astype(np.int64) * _GRAIN
+        scaled = np.ceil(self.size * factor / ROUNDED).astype(np.int64) * ROUNDED
         return Lives(self.block, self.start, self.end, np.where(chosen[self.block], scaled, self.size))
 
     def interrupted(self, since: I64, until: I64) -> Lives:
@@ -206,7 +205,7 @@ def _batch(memory: MemoryStudy, _: Study | None, change: Change) -> _Made | Mess
     of_parameters = np.unique(sizes[np.isin(purpose.kind, (GRADIENT, LASTING, UNRELEASED))])
     known = purpose.kind == ACTIVATION if len(of_parameters) else np.zeros(len(sizes), np.bool_)
     for alike in (of_parameters, of_parameters * 2, of_parameters // 2):  # of another dtype, give or take its padding
-        known &= ~_near(sizes, alike, 2 * _GRAIN)
+        known &= ~_near(sizes, alike, 2 * ROUNDED)
     parts = [say("activations and temporary blocks of forward and backward grow with the batch, and nothing else does")]
     if (chosen & ~known).any():
         parts.append(say("which blocks these are is inferred from what was launched beside their two ends"))
@@ -352,7 +351,7 @@ def _bytes_of(shapes: Labels, operands: Labels, shape: int, operand: int) -> lis
     for dims, dtype in zip(cells, Operands.parse(operands.names[operand]).dtypes, strict=False):
         width = _WIDTHS.get(dtype)
         if width and dims:
-            found += {-(-(prod(dims) * width + more) // _GRAIN) * _GRAIN for more in (0, _PADDING)}
+            found += {-(-(prod(dims) * width + more) // ROUNDED) * ROUNDED for more in (0, PADDED)}
     return [*dict.fromkeys(found)]
 
 
@@ -384,7 +383,7 @@ class Buffers(Struct, frozen=True):
         Each communicator has two. Where their size is not known it is so much at most as HCCL has; there may be
         communicators that were not used while it was recorded.
         """
-        now, then = 2 * (self.mb or 0) * _MIB, 2 * mb * _MIB
+        now, then = 2 * (self.mb or 0) * MIB, 2 * mb * MIB
         if not now:
             return 0, max(self.bytes - self.communicators * then, 0)
         gains = (self.communicators * (now - then), self.bytes // now * (now - then))
@@ -405,7 +404,7 @@ def find_buffers(memory: MemoryStudy, profile: DeviceProfile) -> Buffers | Messa
     value = profile.context.environment.get("HCCL_BUFFSIZE")
     given = int(value) if value and re.fullmatch(r"[1-9]\d{0,5}", value.strip()) else None
     mb, total = given or HCCL_BUFFER_MB, int(hccl.max())
-    return Buffers(total, count, mb if total >= 2 * count * mb * _MIB else None, given is None and value != "")
+    return Buffers(total, count, mb if total >= 2 * count * mb * MIB else None, given is None and value != "")
 
 
 def _with_buffers(memory: MemoryStudy, profile: DeviceProfile, mb: int) -> Lowered | Message:
@@ -429,5 +428,5 @@ def _with_buffers(memory: MemoryStudy, profile: DeviceProfile, mb: int) -> Lower
               found.communicators),
         say("operations that move more than a buffer holds may take longer"),
     ]  # fmt: skip
-    model = gain[1] if found.mb is None else found.communicators * 2 * (found.mb - mb) * _MIB
+    model = gain[1] if found.mb is None else found.communicators * 2 * (found.mb - mb) * MIB
     return Lowered(now, None if now is None else now - model, gain, assumes)

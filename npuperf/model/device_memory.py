@@ -5,14 +5,24 @@ Bytes and epoch nanoseconds are exact integers. docs/memory.md says which file t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.base.messages import Message
+from npuperf.base.units import MIB
 from npuperf.model.labels import I64, Columns, Labels
+
+# The allocator's rules (torch_npu: NPUCachingAllocator.cpp, which follows CUDACachingAllocator.cpp).
+
+#: Blocks are multiples of so many bytes, and those of torch_npu are asked for with so many more.
+ROUNDED, PADDED = 512, 32
+#: Blocks up to this come from segments of their own kind; a large piece is cut up only where more than this is left.
+SMALL_BLOCK: Final = MIB
+#: Memory for large blocks is taken in pieces of so much at least: one of them may be partly free without any fragments.
+LARGE_SEGMENT: Final = 20 * MIB
 
 #: What told of the memory. A snapshot is the allocator's own history, msmemscope hooks it from outside.
 MemorySource = Literal["profiler", "snapshot", "memscope"]

@@ -6,7 +6,7 @@ Its JSON form is a contract (``schema_version``): fields may be added, never ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from npuperf.base.messages import Message
@@ -679,6 +679,12 @@ class Device(Model, frozen=True, kw_only=True):
     def step_count(self) -> int:
         """The number of steps that are judged, 0 if none is recorded."""
         return self.judged.steps if self.judged else len(self.steps)
+
+
+def highest_peak(devices: Iterable[Device]) -> Device | None:
+    """Return the device whose memory has the highest peak, of equal ones the first; None where none is recorded."""
+    recorded = [(device, device.memory) for device in devices if device.memory is not None]
+    return max(recorded, key=lambda one: one[1].peak_bytes or 0, default=(None, None))[0]
 
 
 class Range(Model, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from npuperf.model.result import (
     Step,
     StepColumns,
     Verdict,
+    highest_peak,
 )
 
 #: Of so many devices a document has everything; of more all that is known of so many, and of the others their sums.
@@ -136,7 +137,7 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
 
     The usual step is compared of the first device; of what is not known of cores the first reason is told.
     """
-    highest = max(devices, key=lambda d: (d.memory and d.memory.peak_bytes) or 0, default=None)
+    highest = highest_peak(devices)
     why = next((at for at, device in enumerate(devices) if device.cores.reason is not None), None)
     return [
         replace(

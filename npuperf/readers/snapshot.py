@@ -23,7 +23,17 @@ from npuperf.base.files import check_input, read_input
 from npuperf.base.memory import available
 from npuperf.base.messages import Message, say, say_n
 from npuperf.base.process import run_quietly
-from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, OutOfMemory, Samples, Segments
+from npuperf.model.device_memory import (
+    PADDED,
+    ROUNDED,
+    SMALL_BLOCK,
+    Counters,
+    DeviceMemory,
+    MemoryBlocks,
+    OutOfMemory,
+    Samples,
+    Segments,
+)
 from npuperf.model.host import LIBRARY_FRAME, shorten
 from npuperf.model.labels import I64, Labels
 from npuperf.model.tasks import NO_TIME
@@ -37,11 +47,6 @@ from npuperf.readers.unpickle import ACTIONS, EXPANDABLE, SMALL, STATES
 _MEMORY, _MEMORY_PER_BYTE = 1 << 30, 24
 _SECONDS, _SECONDS_PER_MIB = 60, 1.0
 
-#: The allocator's rules (NPUCachingAllocator.cpp, CUDACachingAllocator.cpp): blocks are multiples of 512 bytes, those
-#: of torch_npu are asked for with 32 more; up to 1 MiB of the rest of a large block is given away with it.
-_ROUNDED: Final = 512
-_PADDED: Final = (32, 0)
-_SMALLEST_LARGE_REST: Final = 1 << 20
 #: Suffixes of PyTorch's names for overloads of one operator.
 _OVERLOAD: Final = re.compile(r"_(?:[A-Z]\w*|(?:\w*_)?out|memory_format|int|dim|names)$")
 _NS_PER_US: Final = 1000
@@ -266,7 +271,7 @@ class _Device:
 
         Of older ones by the event that frees or releases them.
         """
-        likely = sorted(_PADDED, key=lambda padding: (
+        likely = sorted((PADDED, 0), key=lambda padding: (
             self._unexplained(padding), -self._followed(alloc, padding), (padding == 0) != self.time_known
         ))  # fmt: skip
         found = [self._sizes_with(likely[0], alloc, released, before)]
@@ -322,9 +327,9 @@ class _Device:
         flags = column("segment.flags", self.segments)
         if (flags & EXPANDABLE).any() or np.isin(self.action, (_MAP, _UNMAP)).any():
             return  # these split every rest off
-        large = np.flatnonzero(size > _SMALLEST_LARGE_REST)
-        before = before[(self.action[before] == _FREED) & (older[before] > _SMALLEST_LARGE_REST)]
-        segments = np.flatnonzero(np.isin(self.action, (_SEGMENT, _SEGMENT_FREE)) & (self.asked > _SMALLEST_LARGE_REST))
+        large = np.flatnonzero(size > SMALL_BLOCK)
+        before = before[(self.action[before] == _FREED) & (older[before] > SMALL_BLOCK)]
+        segments = np.flatnonzero(np.isin(self.action, (_SEGMENT, _SEGMENT_FREE)) & (self.asked > SMALL_BLOCK))
         bounds = self._bounds_at_start(segments, alloc[large], before)
         gone = released[large][released[large] < len(self.action)]
         rows = dict(zip(alloc[large].tolist(), large.tolist(), strict=True))
@@ -341,7 +346,7 @@ class _Device:
                 sizes, row = (size, rows[at]) if at in rows else (older, at)
                 place = bisect_right(bounds, here)
                 rest = bounds[place] - here - int(sizes[row]) if place < len(bounds) else 0
-                sizes[row] += rest if 0 < rest <= _SMALLEST_LARGE_REST else 0
+                sizes[row] += rest if 0 < rest <= SMALL_BLOCK else 0
             if begins[at]:
                 insort(bounds, here)
 
@@ -398,7 +403,7 @@ _NO_STATE: Final = say("the snapshot has events, but not the state that they led
 
 
 def _rounded(asked: I64) -> I64:
-    return np.maximum(_ROUNDED, -(-asked // _ROUNDED) * _ROUNDED)
+    return np.maximum(ROUNDED, -(-asked // ROUNDED) * ROUNDED)
 
 
 def _strictly(time: I64) -> I64:

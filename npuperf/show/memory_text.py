@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from npuperf.base.messages import Message, chain, mib, ns, say, say_n, series, share
 from npuperf.model.memory_result import Alive, Memory
-from npuperf.model.result import Device, Finding, Result
+from npuperf.model.result import Device, Finding, Result, highest_peak
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.tables import Column, filled
@@ -40,18 +40,12 @@ def only_memory(result: Result) -> bool:
     return bool(result.devices) and all(d.memory is not None and not d.window.span_ns for d in result.devices)
 
 
-def highest(devices: Sequence[Device]) -> Device | None:
-    """Return the device with the highest peak, of equal ones the first; None where no memory is recorded."""
-    found = [d for d in devices if d.memory is not None]
-    return max(found, key=lambda d: (d.memory and d.memory.peak_bytes) or 0, default=None)
-
-
 def memory_lines(result: Result, *, brief: bool = False) -> list[Line]:
     """Return what is said of memory, of several devices of the one with the highest peak: none where none is known.
 
     ``brief``: only how high it is, what it is made of, and how far the others are.
     """
-    device = highest(result.devices)
+    device = highest_peak(result.devices)
     if device is None or device.memory is None:
         return []
     memory = device.memory
@@ -64,7 +58,7 @@ def memory_lines(result: Result, *, brief: bool = False) -> list[Line]:
 
 def memory_sections(result: Result, view: View, *, brief: bool = False) -> Iterator[RenderableType]:
     """Show it, unless ``brief`` with the largest groups of blocks that lived at the peak."""
-    device, said = highest(result.devices), memory_lines(result, brief=brief)
+    device, said = highest_peak(result.devices), memory_lines(result, brief=brief)
     if device is None or device.memory is None or not said:
         return
     memory = device.memory
