@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from conversion import (
     BANDWIDTH_COLUMNS,
     FRAME,
@@ -33,6 +34,10 @@ ANALYZED = (
     "hccl_op_name", "group_name", "transport_type", "transit_size", "transit_time", "bandwidth", "large_packet_ratio",
     "package_size", "count", "total_duration", "step", "type",
 )  # fmt: skip
+
+
+#: Counters that databases have under another name, in ns.
+IN_NS = {"aic_total_time": "aicore_time(us)", "aiv_total_time": "aiv_time(us)"}
 
 
 class Database:
@@ -224,7 +229,10 @@ class Files:
     def kernels(self) -> list[dict[str, Any]]:
         counters: dict[int, dict[str, Any]] = defaultdict(dict)
         for row in self.db["TASK_PMU_INFO"]:
-            counters[row["globalTaskId"]].setdefault(self.string[row["name"]], row["value"])
+            name, value = self.string[row["name"]], row["value"]
+            if name in IN_NS:
+                name, value = IN_NS[name], float(np.float32(value) / np.float32(1_000))
+            counters[row["globalTaskId"]].setdefault(name, value)
         columns = [name for name in INFO if self.compute and name in next(iter(self.compute.values()))]
         found = []
         for task in self.db["TASK"]:

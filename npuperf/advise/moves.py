@@ -40,7 +40,7 @@ _INSERTED: Final = re.compile(r"^trans_", re.I)
 _PLAIN: Final = re.compile(r"^aclnn(Cast|InplaceCopy|Contiguous|NpuFormatCast|TransConvertWeight\w*|Permute|Clone)$")
 #: What torch.distributed calls the copies of gradients from the buckets that were reduced.
 BUCKETS: Final = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-_UNRECORDED: Final = Operands((), (), (), ())
+_UNRECORDED: Final = Operands()
 
 
 class _Kind(NamedTuple):

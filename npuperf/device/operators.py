@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.counters import Counter, judge_counters
 from npuperf.model.chip import Cores
+from npuperf.model.columns import CYCLES
 from npuperf.model.device import DeviceProfile, TorchOperators
 from npuperf.model.groups import Groups, alike, first_rows, group_sums, medians, numbered, sums_of
 from npuperf.model.intervals import Intervals
@@ -93,7 +94,7 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Co
     weigh = _Weigh(groups, dur.take(groups.order).astype(np.float64))
     used = blocks(tasks)
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
-    pmu = {name: weigh(values) for name, values in tasks.pmu.items()}
+    pmu = {name: weigh(values) for name, values in tasks.pmu.items() if name not in CYCLES}
     block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
     first, last = groups.min(tasks.start).tolist(), groups.max(tasks.start).tolist()
     count, total = groups.count.tolist(), groups.total.tolist()
@@ -252,7 +253,7 @@ def operator_keys(types: Labels, tasks: Tasks) -> Labels:
     """
 
     def spell(type: str, shapes: str | None, operands: str | None) -> str:
-        known = Operands.parse(operands) if operands is not None else Operands((), (), (), ())
+        known = Operands.parse(operands) if operands is not None else Operands()
         return operator_key(type, _cells(shapes), known.dtypes, known.out_dtypes)
 
     return _keyed((types, tasks.shapes, tasks.operands), spell)

@@ -56,6 +56,8 @@ KERNEL_COLUMNS = (
     ColumnNames("formats", Kind.TEXT, ("input formats",)),
     ColumnNames("out_dtypes", Kind.TEXT, ("output data types",)),
     ColumnNames("out_formats", Kind.TEXT, ("output formats",)),
+    ColumnNames("out_shapes", Kind.TEXT, ("output shapes",)),
+    ColumnNames("hf32", Kind.TEXT, ("hf32 eligible",)),
 )
 #: Without these a row says nothing about time.
 KERNEL_REQUIRED = ("start", "dur")
@@ -86,8 +88,10 @@ STATISTIC_REQUIRED = ("type", "count", "total")
 
 _PER_UNIT = NS_PER_UNIT | BYTES_PER_UNIT
 _UNIT = re.compile(rf"\s*\(({'|'.join(_PER_UNIT)})\)$")
+#: Counters that grow with a kernel's time: cycles of all the cores of a kind that it holds. All others are means.
+CYCLES = ("aic_total_cycles", "aiv_total_cycles")
 _PMU = re.compile(
-    r"""^(aicore_time|aiv_time)$ |
+    r"""^(aicore_time|aiv_time|ai[cv]_total_cycles)$ |
         (_ratio|_rate|_bw(_cube|_vector|_scalar|_mte)?|_hit|_miss|_miss_allocate|_victim)$ |
         ^(cube_utilization|memory_bound)$""",
     re.VERBOSE,

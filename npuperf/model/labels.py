@@ -175,43 +175,51 @@ class Columns(Struct, frozen=True):
         return self.take(np.flatnonzero(mask))
 
 
-# -- What goes into a kernel and what comes out: dtypes and formats, as the exporters write them.
+# -- What goes into a kernel and what comes out: dtypes, formats and shapes, as the exporters write them.
 #
-# One text per kernel stands for four columns of the export, so that tables of millions of rows carry one column of
-# small integers for them.
+# One text per kernel stands for six columns of the export, so that tables of millions of rows carry one column of
+# small integers for them. The shapes of inputs, by which most ask, are a column of their own.
 
 #: The columns of an export, as readers name them, in the order of :func:`operand_labels`.
-OPERAND_COLUMNS: Final = ("dtypes", "formats", "out_dtypes", "out_formats")
+OPERAND_COLUMNS: Final = ("dtypes", "formats", "out_dtypes", "out_formats", "out_shapes", "hf32")
 _APART: Final = "|"
 #: Combinations beyond which places are not kept for all of them.
 _DENSE: Final = 1 << 20
 
 
 class Operands(Struct, frozen=True):
-    """Dtypes and formats of a kernel's inputs and outputs, in order, in one spelling; empty: not recorded."""
+    """Dtypes and formats of a kernel's inputs and outputs, in order, in one spelling; empty: not recorded.
 
-    dtypes: tuple[str, ...]
-    formats: tuple[str, ...]
-    out_dtypes: tuple[str, ...]
-    out_formats: tuple[str, ...]
+    ``out_shapes``: as exported (``2,3``); ``hf32``: whether FLOAT32 may be computed as HF32, None where not recorded.
+    """
+
+    dtypes: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    out_dtypes: tuple[str, ...] = ()
+    out_formats: tuple[str, ...] = ()
+    out_shapes: tuple[str, ...] = ()
+    hf32: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Operands:
         """Read a text of :func:`operand_labels`."""
-        dtypes, formats, out_dtypes, out_formats = (_cells(part) for part in text.split(_APART))
+        dtypes, formats, out_dtypes, out_formats, out_shapes, hf32 = text.split(_APART)
         return cls(
-            tuple(map(_dtype, dtypes)), tuple(map(_format, formats)),
-            tuple(map(_dtype, out_dtypes)), tuple(map(_format, out_formats)),
+            tuple(map(_dtype, _cells(dtypes))), tuple(map(_format, _cells(formats))),
+            tuple(map(_dtype, _cells(out_dtypes))), tuple(map(_format, _cells(out_formats))),
+            tuple(_cells(out_shapes)), {"YES": True, "NO": False}.get(hf32.strip().upper()),
         )  # fmt: skip
 
 
-def operand_labels(dtypes: Labels, formats: Labels, out_dtypes: Labels, out_formats: Labels) -> Labels:
-    """Join the four columns of an export into one; a kernel of which none is recorded has none."""
-    codes, parts = np.zeros(len(dtypes), np.int64), [tuple[str, ...]()]
-    for column in (dtypes, formats, out_dtypes, out_formats):
+def operand_labels(columns: dict[str, Labels]) -> Labels:
+    """Join columns of an export (some of ``OPERAND_COLUMNS``) into one; a kernel without any has none."""
+    size = len(next(iter(columns.values())))
+    codes, parts = np.zeros(size, np.int64), [tuple[str, ...]()]
+    for name in OPERAND_COLUMNS:
+        column = columns[name] if name in columns else Labels.missing(size)
         width = len(column.names) + 1
         used, codes = _compact(codes * width + column.codes + 1, len(parts) * width)
-        cells = ("", *(name.replace(_APART, " ") for name in column.names))
+        cells = ("", *(text.replace(_APART, " ") for text in column.names))
         parts = [(*parts[k // width], cells[k % width]) for k in used.tolist()]
     names = [_APART.join(part) if any(part) else None for part in parts]
     return Labels.of(names).take(codes)

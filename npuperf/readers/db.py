@@ -57,6 +57,10 @@ class Counted(Struct):
     unreadable: int = 0
 
 
+#: How long cores work in a task, ns, on average over those it holds: tables have it under other names, in µs.
+_TIMES: Final = {"aic_total_time": "aicore_time", "aiv_total_time": "aiv_time"}
+
+
 def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dict[str, F32]:
     """Turn the long form (one row per task and metric) into one column per metric. ``beside``: it, being read."""
     if beside is None:
@@ -74,6 +78,8 @@ def counters_of(db: Database, tasks: I64, beside: Future[Counted] | None) -> dic
     found = {}
     for metric in tuple(counted.columns):
         name, column = counted.columns.pop(metric)
+        if name in _TIMES:
+            name, column = _TIMES[name], column / np.float32(NS_PER_US)
         found[name] = np.append(column, np.float32(np.nan))[at]
     return found
 
@@ -104,7 +110,7 @@ def _long_to_wide(db: Database, batches: Iterable[tuple[I64, I64, F32]], ids: I6
             text = db.strings.get(number)
             if text is None and number >= 0:
                 counted.nameless += int(np.count_nonzero(task[order[begin:end]] >= 0))
-            name = pmu_name(text) if text is not None else None
+            name = text if text in _TIMES else pmu_name(text) if text is not None else None
             if name is None:
                 continue
             if number not in counted.columns:
@@ -278,6 +284,8 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         "shapes": ("inputShapes",),
         "dtypes": ("inputDataTypes",),
         "formats": ("inputFormats",),
+        "out_shapes": ("outputShapes",),
+        "hf32": ("hf32Eligible",),
         "out_dtypes": ("outputDataTypes",),
         "out_formats": ("outputFormats",),
     })  # fmt: skip
@@ -328,7 +336,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
         core=core.fill(cores).take(at).compact(),
         state=texts["state"].take(row),
         shapes=texts["shapes"].take(row),
-        operands=operand_labels(*(texts.pop(name) for name in OPERAND_COLUMNS)).take(row),
+        operands=operand_labels({name: texts.pop(name) for name in OPERAND_COLUMNS}).take(row),
         copy=Labels.of([names.get(number) for number in copies["operation"].tolist()]).take(copied),
         moved=pick(copies["size"], copied),
         launch_start=launch_start,

@@ -123,7 +123,7 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         core=core,
         state=table.texts["state"],
         shapes=table.texts["shapes"],
-        operands=operand_labels(*(table.texts[name] for name in OPERAND_COLUMNS)),
+        operands=operand_labels({name: table.texts[name] for name in OPERAND_COLUMNS}),
         stream=table.ints["stream"],
         step=table.ints["step"],
         block=np.where(no_block, UNKNOWN, table.ints["block"]),

@@ -49,8 +49,8 @@ def test_a_step_is_no_operator(tmp_path: Path) -> None:
 
 def tasks(shapes: list[str | None], dtypes: list[str | None], out: list[str | None]) -> Tasks:
     size = len(shapes)
-    start, none = np.arange(size, dtype=np.int64), Labels.missing(size)
-    operands = operand_labels(Labels.of(dtypes), none, Labels.of(out), none)
+    start = np.arange(size, dtype=np.int64)
+    operands = operand_labels({"dtypes": Labels.of(dtypes), "out_dtypes": Labels.of(out)})
     return Tasks.build(start, start + 1, np.zeros(size, np.uint8), shapes=Labels.of(shapes), operands=operands)
 
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from npuperf.model.labels import Labels, Operands, operand_labels
+from npuperf.model.labels import OPERAND_COLUMNS, Labels, Operands, operand_labels
 
 
 def cells(labels: Labels) -> list[str | None]:
@@ -55,23 +55,23 @@ def test_one_answer_per_name_is_spread_over_the_cells(chosen: int, default: bool
 
 
 ROWS = [
-    ("FLOAT", "ND", "DT_BF16", "ND"),
-    (None, None, None, None),
-    ("DT_BF16;INT64", None, "DT_BF16", "FRACTAL_NZ"),
-    ("FLOAT", "ND", "DT_BF16", "ND"),
-    ("FLOAT", "NCHW", "DT_BF16", "ND"),
-    (None, "ND", None, None),
+    ("FLOAT", "ND", "DT_BF16", "ND", "2,3", "NO"),
+    (None, None, None, None, None, None),
+    ("DT_BF16;INT64", None, "DT_BF16", "FRACTAL_NZ", None, None),
+    ("FLOAT", "ND", "DT_BF16", "ND", "2,3", "NO"),
+    ("FLOAT", "NCHW", "DT_BF16", "ND", "2,3", "NO"),
+    (None, "ND", None, None, None, "YES"),
 ]
 
 
 def joined(rows: list[tuple[str | None, ...]]) -> Labels:
-    return operand_labels(*(Labels.of([row[i] for row in rows]) for i in range(4)))
+    return operand_labels({name: Labels.of([row[i] for row in rows]) for i, name in enumerate(OPERAND_COLUMNS)})
 
 
 def test_each_row_keeps_its_cells_and_equal_rows_one_name() -> None:
     labels = joined(ROWS)
     assert [None if t is None else t.split("|") for t in (labels[i] for i in range(len(ROWS)))] == [
-        None if row == (None,) * 4 else [cell or "" for cell in row] for row in ROWS
+        None if row == (None,) * 6 else [cell or "" for cell in row] for row in ROWS
     ]
     assert labels.codes[0] == labels.codes[3] != labels.codes[4]
     assert len(labels.names) == 4
@@ -81,7 +81,7 @@ def test_any_columns_come_back() -> None:
     """Also where there are too many combinations to keep a place for each."""
     rng = np.random.default_rng(3)
     many: list[tuple[str | None, ...]] = [
-        tuple(None if v % 7 == 0 else f"t{v}" for v in row) for row in rng.integers(0, 3_000, (4_000, 4)).tolist()
+        tuple(None if v % 7 == 0 else f"t{v}" for v in row) for row in rng.integers(0, 3_000, (4_000, 6)).tolist()
     ]
     labels = joined(many)
     for i, row in enumerate(many):
@@ -92,17 +92,19 @@ def test_any_columns_come_back() -> None:
 
 def test_no_rows_and_nothing_recorded() -> None:
     assert len(joined([])) == 0
-    assert not joined([(None,) * 4] * 3).known().any()
+    assert not joined([(None,) * 6] * 3).known().any()
 
 
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("FLOAT|FORMAT_ND|DT_BF16|ND", Operands(("FLOAT32",), ("ND",), ("BF16",), ("ND",))),
         (
-            '"FLOAT16;INT64"|NCHW;ND|FLOAT16|NC1HWC0:1',
-            Operands(("FLOAT16", "INT64"), ("NCHW", "ND"), ("FLOAT16",), ("NC1HWC0",))),
-        ("|||", Operands((), (), (), ())),
+            'FLOAT|FORMAT_ND|DT_BF16|ND|"2,3;;"|YES',
+            Operands(("FLOAT32",), ("ND",), ("BF16",), ("ND",), ("2,3", "", ""), True)),
+        (
+            '"FLOAT16;INT64"|NCHW;ND|FLOAT16|NC1HWC0:1||NO',
+            Operands(("FLOAT16", "INT64"), ("NCHW", "ND"), ("FLOAT16",), ("NC1HWC0",), (), False)),
+        ("|||||N/A", Operands()),
     ],
 )  # fmt: skip
 def test_one_spelling_for_each_dtype_and_format(text: str, read: Operands) -> None:
@@ -110,7 +112,7 @@ def test_one_spelling_for_each_dtype_and_format(text: str, read: Operands) -> No
 
 
 def test_what_holds_the_columns_apart_is_part_of_no_cell() -> None:
-    columns = [Labels.of([cell]) for cell in ("DT_BF16|x", "ND", "|", "NZ")]
-    text = operand_labels(*columns)[0]
+    columns = {"dtypes": "DT_BF16|x", "formats": "ND", "out_dtypes": "|", "out_formats": "NZ"}
+    text = operand_labels({name: Labels.of([cell]) for name, cell in columns.items()})[0]
     assert text is not None
     assert Operands.parse(text) == Operands(("BF16 X",), ("ND",), ("",), ("NZ",))
