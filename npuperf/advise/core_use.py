@@ -125,7 +125,7 @@ _MODEL: Final = Need(say("core model"), lambda v: float(_no_model(v) is None), l
         "TorchAir: limit_core_num of torchair.scope (GE graphs) and of torch.npu.npugraph_ex.scope (captured graphs), "
         "torch.npu.set_stream_limit in eager mode"
     ),
-    (CORE_TYPES, _MODEL),
+    (CORE_TYPES, _MODEL, ALL_ROWS),
 )
 def core_limit(view: DeviceView) -> Answer:
     """Propose a split where one saves time for certain; say what is missing where waits cannot be told apart."""

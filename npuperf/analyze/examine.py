@@ -18,6 +18,7 @@ from npuperf.analyze.summed import RankSums
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
+from npuperf.device.chip_rate import CubeRate, measure_cube
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.memory_study import MemoryStudy, describe_memory, study_memory
@@ -129,6 +130,9 @@ def examine(
         profile = profile.without_steps()
     elif useless and request.step is None:
         profile = profile.without_steps()
+    filed, rate = profile.cores, measure_cube(profile.tasks)
+    if filed.cube is None and rate is not None:
+        profile = structs.replace(profile, cores=rate.as_cores() or filed)
     recorded, types = profile.tasks, type_labels(profile.tasks)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
@@ -149,7 +153,7 @@ def examine(
     if useless:
         profile = structs.replace(profile, excerpt=useless)
     study = Study.of(profile, thresholds)
-    _warn(study, request.cores, log)
+    _warn(study, request.cores, filed, rate, log)
     origin = study.timeline.span[0]
     listed = listed.since(origin)
 
@@ -216,8 +220,11 @@ def _mixed_up(profile: DeviceProfile, back: SetBack, steps: Intervals, log: Read
     return why
 
 
-def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
-    """Say what a reader should know of a profile before its figures."""
+def _warn(study: Study, asked: Cores | None, filed: Cores, rate: CubeRate | None, log: ReadLog) -> None:
+    """Say what a reader should know of a profile before its figures.
+
+    ``asked`` and ``filed``: core counts of the user and of files; ``rate``: what the counters of kernels tell.
+    """
     profile, tasks = study.profile, study.profile.tasks
     if study.launches.implausible:
         log.warn(
@@ -242,11 +249,15 @@ def _warn(study: Study, cores: Cores | None, log: ReadLog) -> None:
         )
     if not (tasks.type.known() & (tasks.work != Work.CONTROL)).any():
         log.warn(say("operator types are not recorded: kernels are grouped by name, without running numbers"))
-    known = profile.cores
-    if cores and known.cube and (cores.cube, cores.vector) != (known.cube, known.vector):
+    if asked and filed.cube and (asked.cube, asked.vector) != (filed.cube, filed.vector):
         log.warn(say("{given} says {cores} cores, the profile says {recorded} ({source}): {cores} are used",
-                     given=cores.source, cores=f"{cores.cube},{cores.vector}", recorded=f"{known.cube},{known.vector}",
-                     source=known.source))  # fmt: skip
+                     given=asked.source, cores=f"{asked.cube},{asked.vector}", recorded=f"{filed.cube},{filed.vector}",
+                     source=filed.source))  # fmt: skip
+    used = asked or filed
+    if rate is not None and rate.cores and used.cube and used.cube != rate.cores:
+        log.warn(say("{given} says {cores} cube cores, the counters of kernels say {counted} at {mhz} MHz: {cores} are "
+                     "used", given=used.source, cores=used.cube, counted=rate.cores,
+                     mhz=round(rate.mhz or 0)))  # fmt: skip
 
 
 def _vendor_only(profile: DeviceProfile, request: Question, thresholds: Thresholds, log: ReadLog) -> Examined:

@@ -214,7 +214,7 @@ TORCH = {"data_loading", "compilation", "value_dependent"}
 #: What is about graphs of dynamic shape that the host schedules.
 DYNAMIC = {"dynamic_shape", "runtime_threads", "tiling_cache", "host_operators"}
 #: What may be among rows that are missing.
-ROWS = {"ai_cpu", "layout", "idle_cores", "exposed_communication", "slowed_compute"}
+ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "exposed_communication", "slowed_compute"}
 
 TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[str]]]] = {
     "launches": (launches(), {BUSY: WAITS, WAITING: WAITS, GRAPH: DYNAMIC}),
