@@ -14,6 +14,7 @@ from npuperf.device import core_limits, superkernel
 from npuperf.device.blame import IdleAfter, sum_blame
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.dependencies import sum_dependencies
+from npuperf.device.efficiency import DeviceEfficiency
 from npuperf.device.mode import is_slowed
 from npuperf.device.partition import lay_out, span_of, window, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone
@@ -24,6 +25,7 @@ from npuperf.device.syncs import sync_name
 from npuperf.device.verdict import WINDOW, Pace, PaceSums, compare_vendor_steps, give_verdict
 from npuperf.device.view import DeviceWindow
 from npuperf.device.whatif import predict
+from npuperf.model.efficiency_result import Efficiency
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64
@@ -85,7 +87,7 @@ class JudgedWindow(Struct, frozen=True):
     """What is judged of a device: a window as a whole, and by steps and phases.
 
     ``partition`` is of the window, ``whole`` of all that was recorded, or of the step that was asked for; ``shortest``:
-    the length of a phase that is worth telling, ns.
+    the length of a phase that is worth telling, ns; ``efficiency``: of the whole, and of the window.
     """
 
     partition: Partition
@@ -97,6 +99,7 @@ class JudgedWindow(Struct, frozen=True):
     blame: list[Blame]
     dependencies: list[Dependency]
     shortest: int
+    efficiency: tuple[Efficiency | None, Efficiency | None]
 
     @property
     def whole_steps(self) -> list[Step]:
@@ -104,8 +107,17 @@ class JudgedWindow(Struct, frozen=True):
         return [s for s in self.steps if s.whole] or self.steps
 
 
-def judge_window(study: Study, span: tuple[int, int], step: int | None, thresholds: Thresholds) -> JudgedWindow:
-    """Split and judge the window ``span``; ``step``: the one that it is, if one was asked for."""
+def judge_window(
+    study: Study, span: tuple[int, int], step: int | None, efficiency: DeviceEfficiency | None, thresholds: Thresholds
+) -> JudgedWindow:
+    """Split and judge the window ``span``; ``step``: the one that it is, if one was asked for.
+
+    ``efficiency``: None where nothing tells the peak of the cores.
+    """
+
+    def efficiencies(windows: Intervals) -> Sequence[Efficiency | None]:
+        return efficiency.of_windows(windows) if efficiency is not None else [None] * len(windows)
+
     origin, profile = study.timeline.span[0], study.profile
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
     cuts = None  # where rows are missing there are no phases to be told
@@ -117,12 +129,13 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
     lengths = dict(zip(host_steps.number.tolist(), (host_steps.end - host_steps.start).tolist(), strict=True))
     starts, found = (study.steps.start - origin).tolist(), judge_all(study.steps, _STEP)
     steps = [
-        Step(step=number, start_ns=start, partition=own, verdict=said, whole=whole, host_ns=lengths.get(number))
-        for number, start, (own, _, said), whole in zip(
-            study.step_numbers.tolist(), starts, found, study.whole.tolist(), strict=True
+        Step(step=number, start_ns=start, partition=own, verdict=said, whole=whole, host_ns=lengths.get(number),
+             efficiency=of_step)
+        for number, start, (own, _, said), whole, of_step in zip(
+            study.step_numbers.tolist(), starts, found, study.whole.tolist(), efficiencies(study.steps), strict=True
         )
         if step in (None, number)
-    ]
+    ]  # fmt: skip
     phases: list[tuple[int, int, Partition, Verdict]] = []
     if cuts is not None:
         told = judge_all(cuts, _PHASE)
@@ -135,19 +148,25 @@ def judge_window(study: Study, span: tuple[int, int], step: int | None, threshol
     blame = sum_blame(study.blamed.within(*span), profile.host, study.nesting, _NAMES)
     needed, *by_phase = sum_dependencies(study, [span, *((start, end) for start, end, *_ in phases)], thresholds)
     weight, recorded = _occupying(profile.tasks), span_of(profile.tasks)
+    if step is not None:
+        recorded = span
+    ends = np.array([(begin, end) for begin, end, *_ in phases], np.int64).reshape(-1, 2)
+    of_phases = efficiencies(Intervals(ends[:, 0], ends[:, 1]))
+    (of_whole,), (of_window,) = (efficiencies(window(*one)) for one in (recorded, span))
     return JudgedWindow(
         partition=partition,
-        whole=partition if step is not None or recorded == span else study.timeline.partition(window(*recorded))[0],
+        whole=partition if recorded == span else study.timeline.partition(window(*recorded))[0],
         pace=pace,
         verdict=with_recording_cost(verdict, profile.context.overhead, thresholds),
         steps=steps,
         phases=[
-            _phase(study, weight, *phase, own, blame if phase[:2] == span else None)
-            for phase, own in zip(phases, by_phase, strict=True)
+            _phase(study, weight, *phase, own, blame if phase[:2] == span else None, of_phase)
+            for phase, own, of_phase in zip(phases, by_phase, of_phases, strict=True)
         ],
         blame=blame,
         dependencies=needed,
         shortest=shortest,
+        efficiency=(of_whole, of_window),
     )
 
 
@@ -231,9 +250,11 @@ def describe(
             after_ns=0 if all_counts else max(last - span[1], 0),
             host_before_ns=0 if all_counts else max(first - span[0], 0),
             host_after_ns=0 if all_counts else max(span[1] - last, 0),
+            efficiency=judged.efficiency[1],
         )
         if judged.steps or study.since is not None
         else None,
+        efficiency=judged.efficiency[0],
         recording_overhead=profile.context.overhead,
         environment=[RecordedVariable(name=n, value=v, recorded_by=by) for n, v, by in environment.recorded()],
     )
@@ -288,6 +309,7 @@ def _phase(
     verdict: Verdict,
     dependencies: list[Dependency],
     blame: list[Blame] | None,
+    efficiency: Efficiency | None,
 ) -> Phase:
     """Describe one phase; ``weight``: the time of each task of the profile that counts, ns.
 
@@ -320,6 +342,7 @@ def _phase(
         where=where,
         kernels=[TypeTime(type=names[codes[i]], count=count[i], total_ns=total[i]) for i in top if total[i] > 0],
         dependencies=dependencies,
+        efficiency=efficiency,
     )
 
 

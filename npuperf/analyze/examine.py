@@ -20,6 +20,8 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.chip_rate import CubeRate, measure_cube
 from npuperf.device.cores import Worked, core_use
+from npuperf.device.cube_work import Costs, CubeWork, Peak
+from npuperf.device.efficiency import DeviceEfficiency
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.memory_study import MemoryStudy, describe_memory, study_memory
 from npuperf.device.memory_whatif import lower
@@ -70,9 +72,11 @@ class Ranked(Struct, frozen=True):
     kernels: list[Kernel] = field(default_factory=list)
 
     @classmethod
-    def of(cls, profile: DeviceProfile, tasks: Tasks, types: Labels, question: Question) -> Ranked:
-        """Sum and list some tasks of a device; ``types``: theirs. Times are epoch ns."""
-        operators = sum_operators(profile, tasks, types, question.cores or profile.cores)
+    def of(
+        cls, profile: DeviceProfile, tasks: Tasks, types: Labels, work: CubeWork | None, question: Question
+    ) -> Ranked:
+        """Sum and list some tasks of a device; ``types``, ``work``: theirs. Times are epoch ns."""
+        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, work)
         return cls(operators, longest_kernels(profile, tasks, question.top))
 
     def since(self, origin: int) -> Ranked:
@@ -134,12 +138,16 @@ def examine(
     if filed.cube is None and rate is not None:
         profile = structs.replace(profile, cores=rate.as_cores() or filed)
     recorded, types = profile.tasks, type_labels(profile.tasks)
+    told = request.soc is not None or request.cores is not None
+    peak = Peak.of(rate, request.cores or profile.cores, request.soc or profile.soc, asked=told)
+    work = None if peak is None else CubeWork.of(recorded, Costs.of(recorded, types), peak)
+    own_work = work
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
         inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
-        recorded, types = recorded.part(inside), types.filter(inside)
-    listed = Ranked.of(profile, recorded, types, request)
+        recorded, types, own_work = recorded.part(inside), types.filter(inside), work and work.part(inside)
+    listed = Ranked.of(profile, recorded, types, own_work, request)
     rest = request.step is None and _goes_beyond_steps(recorded, thresholds)  # then counters are asked for once more
     worked = Worked.of(profile.tasks)
     profile = profile.without_counters()
@@ -165,9 +173,12 @@ def examine(
     of_window = None
     if rest:
         inside = within(recorded, span)
-        of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), request).since(origin)
+        of_window = Ranked.of(
+            profile, recorded.part(inside), types.filter(inside), work and work.part(inside), request
+        ).since(origin)
         del recorded, types
-    judged = judge_window(study, span, request.step, thresholds)
+    efficiency = None if work is None or peak is None else DeviceEfficiency.of(study, work, peak)
+    judged = judge_window(study, span, request.step, efficiency, thresholds)
     steps = [step.step for step in judged.whole_steps]
     window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
     bound = judged.verdict.bound

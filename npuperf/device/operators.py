@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.counters import Counter, judge_counters
+from npuperf.device.cube_work import CubeWork
 from npuperf.model.chip import Cores
 from npuperf.model.columns import CYCLES
 from npuperf.model.device import DeviceProfile, TorchOperators
@@ -31,6 +32,19 @@ _NUMBER = re.compile(r"_[_\d]*\d$|(?<![V\d])\d+$")
 Key = tuple[str, str | None]
 
 
+class Flop(Struct, frozen=True):
+    """Products of kernels in FP16 units: by counters, and useful by shapes; how many kernels have either."""
+
+    busy: float
+    least: float
+    most: float
+    counted: int
+    told: int
+
+    def __add__(self, other: Flop) -> Flop:
+        return Flop(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
 class OperatorSum(Struct, frozen=True):
     """One operator on one device or, after :func:`merge`, on several. Times in ns."""
 
@@ -46,6 +60,7 @@ class OperatorSum(Struct, frozen=True):
     last: int
     torch_op: str | None
     where: str | None
+    flop: Flop = Flop(0.0, 0.0, 0.0, 0, 0)
     pmu: dict[str, Counter] = field(default_factory=dict)
 
     def __add__(self, other: OperatorSum) -> OperatorSum:
@@ -65,6 +80,7 @@ class OperatorSum(Struct, frozen=True):
             last=max(self.last, other.last),
             torch_op=louder.torch_op,
             where=louder.where,
+            flop=self.flop + other.flop,
             pmu={n: self.pmu.get(n, none) + other.pmu.get(n, none) for n in names},
         )
 
@@ -81,8 +97,10 @@ def core_labels(tasks: Tasks) -> Labels:
     return comm.fill(tasks.core)
 
 
-def sum_operators(profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores) -> dict[Key, OperatorSum]:
-    """Sum the compute and communication tasks of a window by type and core; ``types``: of the tasks.
+def sum_operators(
+    profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores, work: CubeWork | None = None
+) -> dict[Key, OperatorSum]:
+    """Sum the compute and communication tasks of a window by type and core; ``types``, ``work``: of the tasks.
 
     Times are those of the tasks, epoch ns.
     """
@@ -96,6 +114,7 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Co
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
     pmu = {name: weigh(values) for name, values in tasks.pmu.items() if name not in CYCLES}
     block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
+    flop = _flop(groups, work) if work is not None else None
     first, last = groups.min(tasks.start).tolist(), groups.max(tasks.start).tolist()
     count, total = groups.count.tolist(), groups.total.tolist()
     shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
@@ -120,9 +139,21 @@ def sum_operators(profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Co
             last=last[g],
             torch_op=profile.host.torch_op(op),
             where=profile.host.code_line(op),
+            flop=flop[g] if flop else Flop(0.0, 0.0, 0.0, 0, 0),
             pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
         )
     return sums
+
+
+def _flop(groups: Groups, work: CubeWork) -> list[Flop]:
+    """Sum products per group."""
+    group = np.full(int(groups.order.max(initial=-1)) + 1, -1, np.int64)
+    group[groups.order] = np.repeat(np.arange(len(groups.first)), groups.count)
+    mine = group[work.task]
+    sums = [np.bincount(mine, weights=np.nan_to_num(column), minlength=len(groups.first)).tolist()
+            for column in (work.busy, work.least, work.most)]  # fmt: skip
+    counts = [np.bincount(mine[known], minlength=len(groups.first)).tolist() for known in (work.counted, work.told)]
+    return [Flop(*row) for row in zip(*sums, *counts, strict=True)]
 
 
 def merge_operators(devices: list[dict[Key, OperatorSum]]) -> dict[Key, OperatorSum]:
@@ -156,6 +187,8 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
             torch_op=s.torch_op,
             where=s.where,
             pmu=judge_counters(s.pmu, thresholds, s.total),
+            useful_flop=(s.flop.least, s.flop.most) if s.flop.told else None,
+            cube_busy_flop=s.flop.busy if s.flop.counted else None,
         )
         for (type_, core), s in ranked
     ]

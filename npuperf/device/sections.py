@@ -101,13 +101,14 @@ class Sections(Struct, frozen=True):
     """Per task: the part of training that launched it, whether that is inferred, what it does, the range around it.
 
     ``part`` has no names where nothing of the recording tells a backward pass or an optimizer; ``range``: the user's
-    range, or the module, around the launch.
+    range, or the module, around the launch; ``anew``: a forward operator or module that lies in a backward pass.
     """
 
     part: Labels
     inferred: Mask
     piece: Labels
     range: Labels
+    anew: Mask
 
     def label(self, first: int, last: int, weight: I64) -> Message | None:
         """Name the tasks ``first`` … ``last-1`` by what most of their time, ``weight``, belongs to."""
@@ -148,7 +149,7 @@ def find_sections(tasks: Tasks, types: Labels, host: HostOps, nesting: Nesting, 
     """Find part, piece and range of every task, by its torch operator, else by its launch; ``types``: of the tasks."""
     nothing, never = Labels.missing(len(tasks)), np.zeros(len(tasks), np.bool_)
     if not len(nesting.events):
-        return Sections(nothing, never, nothing, nothing)
+        return Sections(nothing, never, nothing, nothing, never)
     thread, time = tasks.launch_thread.copy(), np.where(tasks.launched, tasks.launch_start, 0)
     if len(host.ops):
         known = tasks.op >= 0
@@ -156,15 +157,15 @@ def find_sections(tasks: Tasks, types: Labels, host: HostOps, nesting: Nesting, 
         time = np.where(known, host.ops.start[tasks.op], time)
     inner = nesting.at(thread, time)
     ranges = _ranges(nesting, inner)
-    marks = _marked_parts(host, nesting)
-    part = marks.take(inner, mode="wrap")
+    marks, computed_anew = _marked_parts(host, nesting)
+    part, anew = marks.take(inner, mode="wrap"), computed_anew.take(inner, mode="wrap") & (inner != NONE)
     part[inner == NONE] = NOTHING
     part[types.flag([bool(_UPDATE.match(name)) for name in types.names])] = _OPTIMIZER
     stack = host.stack.take(tasks.op) if len(host.stack) else nothing
     for pattern, named in ((_STACK_OF_OPTIMIZER, _OPTIMIZER), (_STACK_OF_GRADIENTS, _GRADIENTS)):
         part[stack.flag([bool(pattern.search(text)) for text in stack.names]) & (part == NOTHING)] = named
     if not (flags := np.bincount(part, minlength=256))[_BACKWARD] and not flags[_OPTIMIZER]:
-        return Sections(nothing, never, nothing, ranges)  # no training, or none that is recorded
+        return Sections(nothing, never, nothing, ranges, never)  # no training, or none that is recorded
     program, autograd = _threads(host, nesting, marks)
     part[(part == NOTHING) & _on(thread, autograd)] = _BACKWARD
     told = part != NOTHING
@@ -175,13 +176,13 @@ def find_sections(tasks: Tasks, types: Labels, host: HostOps, nesting: Nesting, 
     part[(part == NOTHING) & (tasks.work == Work.OTHER)] = _COPIES
     codes = np.where(part == NOTHING, NONE, part.astype(np.int32))
     piece = _pieces(tasks, types, nesting, inner, stack, thresholds)
-    return Sections(Labels(codes, tuple(PARTS)).narrowed(), inferred, piece.narrowed(), ranges)
+    return Sections(Labels(codes, tuple(PARTS)).narrowed(), inferred, piece.narrowed(), ranges, anew)
 
 
-def _marked_parts(host: HostOps, nesting: Nesting) -> U8:
+def _marked_parts(host: HostOps, nesting: Nesting) -> tuple[U8, Mask]:
     """Return the part that each event belongs to by its name, its arrow, or what is around it; else NOTHING.
 
-    What lies in a module but in a backward pass, too, was computed anew for that, and is backward.
+    What lies in a module but in a backward pass, too, was computed anew for that, and is backward: also return which.
     """
     events = nesting.events
     table = np.array([*map(_part_of, events.name.names), NOTHING], np.uint8)
@@ -201,8 +202,10 @@ def _marked_parts(host: HostOps, nesting: Nesting) -> U8:
     place[marked] = np.arange(len(marked), dtype=np.int32)
     said, around = own.take(marked), np.append(at, NONE).take(nesting.parent.take(marked), mode="wrap")
     within = inherited(place.take(around, mode="wrap"), np.where(said == _FORWARD, np.uint8(NOTHING), said))
+    anew = np.append((said == _FORWARD) & (within == _BACKWARD), np.False_)
     said = np.append(np.where(within == NOTHING, np.uint8(_FORWARD), within), np.uint8(NOTHING))
-    return said.take(place.take(at, mode="wrap"), mode="wrap")
+    place = place.take(at, mode="wrap")
+    return said.take(place, mode="wrap"), anew.take(place, mode="wrap")
 
 
 def _part_of(name: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
+from npuperf.model.efficiency_result import Efficiency
 from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
@@ -98,6 +99,7 @@ class Step(Model, frozen=True, kw_only=True):
     verdict: Verdict
     whole: bool = True
     host_ns: int | None = None
+    efficiency: Efficiency | None = None
 
 
 class StepColumns(Model, frozen=True, kw_only=True):
@@ -178,6 +180,7 @@ class Phase(Model, frozen=True, kw_only=True):
     where: str | None
     kernels: list[TypeTime]
     dependencies: list[Dependency] = []
+    efficiency: Efficiency | None = None
 
 
 class Spread(Model, frozen=True, kw_only=True):
@@ -604,6 +607,7 @@ class JudgedSteps(Model, frozen=True, kw_only=True):
     after_ns: int
     host_before_ns: int = 0
     host_after_ns: int = 0
+    efficiency: Efficiency | None = None
 
 
 class RecordedVariable(Model, frozen=True, kw_only=True):
@@ -621,6 +625,8 @@ class Device(Model, frozen=True, kw_only=True):
     """One device of one rank. ``partition`` is of its whole span; ``judged`` is null where all of that is judged.
 
     ``witnesses``: totals that other files of the recording give. Where one does not hold, rows are missing.
+
+    ``efficiency``: of its whole span, null where neither counters nor a known chip tell the peak.
 
     ``recording_overhead``: how many times longer a recorded step took than others of the run, null where that was not
     measured.
@@ -663,6 +669,7 @@ class Device(Model, frozen=True, kw_only=True):
     run: str | None = None
     environment: list[RecordedVariable] = []
     memory: Memory | None = None
+    efficiency: Efficiency | None = None
     step_columns: StepColumns | None = None
 
     @property
@@ -694,8 +701,17 @@ class Range(Model, frozen=True, kw_only=True):
     max: int
 
 
+#: What limits an operator: units of the cores, memory, or that a kernel takes long to start.
+Limit = Literal["cube", "vector", "scalar", "hbm", "l2", "launch", "unknown"]
+
+
 class Operator(Model, frozen=True, kw_only=True):
-    """All kernels of one type on one kind of core. ``share``: of the summed time of all operators."""
+    """All kernels of one type on one kind of core. ``share``: of the summed time of all operators.
+
+    ``useful_flop``: of products, least and most, by the shapes of kernels that tell it, ``cube_busy_flop``: by the
+    counters of those that have them, both in FP16 units; null where none does. ``roof_share``: of the limit that binds,
+    ``recoverable_ns``: what could be won, least and most, ``bound_by``: that limit; null where nothing tells.
+    """
 
     type: str
     core: str | None
@@ -713,6 +729,11 @@ class Operator(Model, frozen=True, kw_only=True):
     torch_op: str | None
     where: str | None
     pmu: Pmu | None
+    useful_flop: tuple[float, float] | None = None
+    cube_busy_flop: float | None = None
+    roof_share: float | None = None
+    recoverable_ns: tuple[int, int] | None = None
+    bound_by: Limit | None = None
 
 
 class Kernel(Model, frozen=True, kw_only=True):

@@ -1,0 +1,173 @@
+"""How far from the chip: peak × time as useful products, padding, idle cube cores, and the parts of the partition.
+
+While any kernel has cube cores its time is theirs: products fill it as far as counters and shapes tell
+(:mod:`npuperf.device.cube_work`), and the rest is idle. docs/efficiency.md has the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from npuperf.base.messages import say
+from npuperf.base.units import NS_PER_S
+from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
+from npuperf.device.study import Study
+from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu
+from npuperf.model.groups import alike
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import F64, I64, Mask
+
+_OVERBOOKED: Final = say(
+    "kernels that run side by side are busy for longer than there are cube cores, so their counters cannot be added up"
+)
+
+
+class DeviceEfficiency(Struct, frozen=True):
+    """The efficiency of a device, from which any window's is summed.
+
+    ``cube``: when any kernel has cube cores; ``again``: which of the work was computed anew for certain, and which may
+    have been.
+    """
+
+    study: Study
+    peak: Peak
+    work: CubeWork
+    cube: Intervals
+    again: tuple[Mask, Mask]
+
+    @classmethod
+    def of(cls, study: Study, work: CubeWork, peak: Peak) -> DeviceEfficiency:
+        """``work``: of the study's tasks."""
+        tasks = study.profile.tasks
+        cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])
+        return cls(study, peak, work, cube, _computed_anew(study, work))
+
+    def of_windows(self, windows: Intervals) -> list[Efficiency]:
+        """Sum up windows; what a kernel does within one is as much of it as of its time."""
+        split, cube = self.study.timeline.split(windows), self.cube.within(windows).tolist()
+        start, end = (times[self.work.task] for times in (self.study.profile.tasks.start, self.study.profile.tasks.end))
+        first = np.searchsorted(np.maximum.accumulate(end), windows.start, side="right").tolist()
+        last = np.searchsorted(start, windows.end).tolist()
+        borders = zip(windows.start.tolist(), windows.end.tolist(), first, last, strict=True)
+        found = []
+        for at, (begin, stop, low, high) in enumerate(borders):
+            here = slice(low, high)
+            inside = np.maximum(np.minimum(end[here], stop) - np.maximum(start[here], begin), 0)
+            weight = inside / (end[here] - start[here])
+            found.append(self._sum(here, weight, inside, cube[at], {name: int(v[at]) for name, v in split.items()}))
+        return found
+
+    def _sum(self, here: slice, weight: F64, ns: I64, cube_ns: int, split: dict[str, int]) -> Efficiency:
+        work, per_ns = self.work, self.peak.flop_per_s / NS_PER_S
+        busy, least, most = (_filled(column[here]) * weight for column in (work.busy, work.least, work.most))
+        counted, told = work.counted[here], work.told[here]
+        whole = per_ns * split["span"]
+        useful = float(least.sum()), float(most.sum())
+        products: list[tuple[EfficiencyPartName, float]] = [
+            ("useful", useful[0]),
+            ("useful_or_padded", useful[1] - useful[0]),
+            ("padded", float((busy - most)[counted & told].sum())),
+            ("cube_busy_without_formula", float(busy[~told].sum())),
+        ]
+        idle = per_ns * cube_ns - sum(flop for _, flop in products)
+        overbooked = idle < -TOLERANCE * per_ns * cube_ns
+        certain, possible = (anew[here] for anew in self.again)
+        kernels = float(least[~possible].sum()), float(most[~certain].sum())
+        cube_time = float(ns.sum())
+        known_busy = float(busy.sum()) if counted.any() else None
+        return Efficiency(
+            cube_cores=self.peak.cores,
+            clock_mhz=self.peak.mhz,
+            basis=self.peak.basis,
+            peak_flop_per_s=self.peak.flop_per_s,
+            span_ns=split["span"],
+            cube_busy_flop=known_busy,
+            cube_busy_share=None if known_busy is None or not whole else known_busy / whole,
+            useful_flop=useful,
+            hfu=_over(useful, whole),
+            mfu=Mfu(kernels=_over(kernels, whole)),
+            parts=[] if overbooked else _parts([*products, ("cube_idle", max(idle, 0.0))], cube_ns, split, per_ns),
+            idle=[] if overbooked else self._idle(here, weight, ns, max(idle, 0.0)),
+            formula_share=float(ns[told].sum()) / cube_time if cube_time else None,
+            contradictions=int(np.count_nonzero(work.contradicts[here])),
+            odd=int(np.count_nonzero(work.odd[here])),
+            recomputed_flop=(float(least[certain].sum()), float(most[possible].sum())),
+            reason=_OVERBOOKED if overbooked else None,
+        )
+
+    def _idle(self, here: slice, weight: F64, ns: I64, idle: float) -> list[CubeIdle]:
+        """Tell what the idle time of cube cores is made of; kernels side by side share what there is."""
+        work, per_ns = self.work, self.peak.flop_per_s / NS_PER_S
+        done = np.where(work.counted[here], _filled(work.busy[here]), _filled(work.most[here])) * weight
+        rest = np.maximum(per_ns * ns - done, 0.0)
+        unused = np.minimum(work.unused[here] * per_ns * ns, rest)
+        sums = np.bincount(work.cause[here], weights=rest - unused, minlength=len(CAUSES))
+        sums[CAUSES.index("cores_unused")] += unused.sum()
+        total = float(sums.sum())
+        if not total or not idle:
+            return []
+        found = sorted(zip(CAUSES, (sums / total).tolist(), strict=True), key=lambda one: -one[1])
+        return [CubeIdle(cause=cause, flop=share * idle, share=share) for cause, share in found if share]
+
+
+def _parts(
+    products: Sequence[tuple[EfficiencyPartName, float]], cube_ns: int, split: dict[str, int], per_ns: float
+) -> list[EfficiencyPart]:
+    """Return all parts: products, and the time of cube kernels as far as they fill it; of the rest the time."""
+    rest: list[tuple[EfficiencyPartName, int]] = [
+        ("vector", split["compute"] - cube_ns),
+        ("communication", split["comm_exposed"]),
+        ("other", split["other_exposed"]),
+        ("host_wait", split["host_wait"]),
+        ("launch_latency", split["launch_latency"]),
+        ("dependency", split["dependency_wait"]),
+        ("unattributed", split["unattributed"]),
+    ]
+    whole = per_ns * split["span"]
+    reach = np.minimum(np.rint(np.cumsum([flop for _, flop in products]) / per_ns), cube_ns).astype(np.int64)
+    reach[-1:] = cube_ns  # what rounding leaves is idle
+    ns = np.diff(reach, prepend=0).tolist()
+    rows = [(name, flop, time) for (name, flop), time in zip(products, ns, strict=True)]
+    rows += [(name, per_ns * time, time) for name, time in rest]
+    return [EfficiencyPart(part=name, flop=flop, ns=time, share=flop / whole if whole else 0.0)
+            for name, flop, time in rows]  # fmt: skip
+
+
+def _computed_anew(study: Study, work: CubeWork) -> tuple[Mask, Mask]:
+    """Tell which kernels computed in backward what forward had computed: for certain, and possibly.
+
+    For certain: what autograd joins to a backward operator, or a module, and lies in a backward pass all the same.
+    Where the recording joins nothing, what equals a forward kernel in type, shapes and operands may be, as often as
+    that was there; where it tells no parts at all, every second equal kernel may be, unless nothing is trained.
+    """
+    sections, tasks = study.sections, study.profile.tasks
+    certain = sections.anew[work.task]
+    if study.traits.training is False or len(study.profile.host.arrows):
+        return certain, certain
+    kind = alike(*(column.codes.take(work.task) for column in (study.types, tasks.shapes, tasks.operands)))
+    kinds = int(kind.max(initial=-1)) + 1
+    if sections.part.names:
+        part = sections.part.codes[work.task]
+        forward, backward = (part == sections.part.names.index(name) for name in ("forward", "backward"))
+        there = np.bincount(kind[forward], minlength=kinds)
+        candidate = backward & (there > 0)[kind]
+    else:
+        there, candidate = np.bincount(kind, minlength=kinds) // 2, np.ones(len(kind), np.bool_)
+    order = np.flatnonzero(candidate)[np.argsort(kind[candidate], kind="stable")]
+    group = kind[order]
+    place = np.arange(len(order)) - np.searchsorted(group, group)
+    possible = certain.copy()
+    possible[order[place < there[group]]] = True
+    return certain, possible
+
+
+def _filled(column: F64) -> F64:
+    return np.nan_to_num(column, nan=0.0)
+
+
+def _over(flop: tuple[float, float], whole: float) -> tuple[float, float]:
+    return (flop[0] / whole, flop[1] / whole) if whole else (0.0, 0.0)

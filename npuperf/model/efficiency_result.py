@@ -1,0 +1,96 @@
+"""What a document says of one device's efficiency: peak × time as a sum of exact parts. docs/efficiency.md has all.
+
+FLOP of cube cores are in FP16 units: what the same cycles are worth in FP16, so that products of any type add up.
+Intervals are least and most.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from npuperf.base.messages import Message
+from npuperf.model.parts import Model
+
+#: Where peak × time goes, in order. ``useful``: the least that shapes prove; ``useful_or_padded``: up to the most that
+#: they do; ``padded``: products beyond that, of padding and masks; ``cube_busy_without_formula``: products of kernels
+#: whose shapes tell no count, or contradict the counters; ``cube_idle``: no products while a kernel has the cube cores;
+#: then, while no kernel has them, the parts of the partition: kernels of vector cores and AI CPU, and the rest.
+EfficiencyPartName = Literal[
+    "useful",
+    "useful_or_padded",
+    "padded",
+    "cube_busy_without_formula",
+    "cube_idle",
+    "vector",
+    "communication",
+    "other",
+    "host_wait",
+    "launch_latency",
+    "dependency",
+    "unattributed",
+]
+
+#: What a kernel does while its cube cores multiply nothing: ``cores_unused``: it has fewer blocks than there are cores;
+#: ``memory`` (MTE1 to 3), ``scalar``, ``fixpipe``: the unit of theirs that is busiest meanwhile, which is inferred;
+#: ``unknown``: its pipe ratios are not recorded.
+IdleCause = Literal["cores_unused", "memory", "scalar", "fixpipe", "unknown"]
+
+
+class EfficiencyPart(Model, frozen=True, kw_only=True):
+    """One part of peak × time; ``share``: of all of it. FLOP add up to peak × span, ns to the span."""
+
+    part: EfficiencyPartName
+    flop: float
+    ns: int
+    share: float
+
+
+class CubeIdle(Model, frozen=True, kw_only=True):
+    """What ``cube_idle`` is made of; FLOP add up to it."""
+
+    cause: IdleCause
+    flop: float
+    share: float
+
+
+class Mfu(Model, frozen=True, kw_only=True):
+    """Useful FLOP over peak × span, without what was computed anew.
+
+    ``kernels``: by their shapes; the others by the model's size.
+
+    ``palm``: as PaLM counts, causal attention in full; ``verl``: as verl does, half of it. Null: the size is not given.
+    """
+
+    kernels: tuple[float, float]
+    palm: float | None = None
+    verl: float | None = None
+
+
+class Efficiency(Model, frozen=True, kw_only=True):
+    """Where a device's peak × time goes, in a window of ``span_ns``.
+
+    ``basis``: what tells the peak: counters of kernels, info.json with the chip's clock, the chip's name, or what the
+    user gave. ``cube_busy_flop``: products by counters (null: none recorded), ``useful_flop``: by shapes, of kernels
+    whose shapes tell. ``formula_share``: how much of the time of kernels on cube cores these are (null: no such
+    kernel). ``contradictions``: kernels whose shapes contradict each other, or ask for more than counters say was
+    done, which count as without formula; ``odd``: kernels with counters that cannot be. ``recomputed_flop``: what of
+    the useful was computed anew in backward. ``reason``: why there are no ``parts``.
+    """
+
+    cube_cores: int | None
+    clock_mhz: float | None
+    basis: Literal["counters", "info", "chip", "asked"]
+    peak_flop_per_s: float
+    span_ns: int
+    cube_busy_flop: float | None
+    cube_busy_share: float | None
+    useful_flop: tuple[float, float]
+    hfu: tuple[float, float]
+    mfu: Mfu
+    parts: list[EfficiencyPart]
+    idle: list[CubeIdle]
+    formula_share: float | None
+    contradictions: int
+    odd: int
+    recomputed_flop: tuple[float, float] = (0.0, 0.0)
+    reason: Message | None = None
