@@ -21,6 +21,7 @@ from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import blocks
 from npuperf.model.chip import Cores, cube_flop_per_s, known_clocks, vector_cores_beside
+from npuperf.model.groups import lower_median
 from npuperf.model.labels import F32, I64, Mask
 from npuperf.model.tasks import Tasks
 
@@ -99,7 +100,7 @@ def measure_cube(tasks: Tasks) -> CubeRate | None:
     exact = rounding <= _AGREE
     if np.count_nonzero(exact) < _ROWS:
         return None
-    core_mhz = float(np.median(product[exact]))
+    core_mhz = float(lower_median(product[exact]))
     agree = np.abs(product / core_mhz - 1) <= _AGREE + np.where(exact, 0, rounding)
     agreeing = int(np.count_nonzero(agree & exact))
     if agreeing < max(_ROWS, _ENOUGH * np.count_nonzero(exact)):
@@ -150,7 +151,7 @@ def _core_counts(tasks: Tasks, rows: I64, core_mhz: float) -> tuple[list[int] | 
         possible.append(cores)
         named = any(abs(rated / mhz - 1) <= _EXACT for mhz in rates)
         if named or np.count_nonzero(np.abs(clock - 1) <= tolerance) >= _ROWS:
-            alike[cores] = int(np.count_nonzero(np.abs(clock / np.median(clock) - 1) <= tolerance))
+            alike[cores] = int(np.count_nonzero(np.abs(clock / lower_median(clock) - 1) <= tolerance))
     most = max(alike.values(), default=0)
     return possible, [cores for cores, rows in alike.items() if rows > most - _ROWS]
 
