@@ -34,6 +34,9 @@ LENGTHS: Final = "lengths"
 #: The size of a compressed mask.
 _COMPRESSED: Final = (2048, 2048)
 _MASK_TYPES: Final = ("BOOL", "INT8", "UINT8", "")
+#: Heads and D that attention operators take at most, but for some in the newest versions.
+_HEADS: Final = 256
+_D: Final = 768
 #: Operations of the vector cores per pair: scale, maximum, difference, exp, sum.
 _FORWARD: Final = 5
 #: Scale, difference and exp once more; difference of the gradient, product, scale.
@@ -77,7 +80,8 @@ def _corner(q: int, kv: int) -> Span:
 def _layouts(q: Shape, k: Shape, sequence_first: bool) -> list[_Layout]:
     """Return all layouts that query and key can be of.
 
-    BSH, SBH, TND in three dimensions, BNSD, BSND in four (aclnnFlashAttentionScore; inference has no SBH).
+    BSH, SBH, TND in three dimensions, BNSD, BSND in four (aclnnFlashAttentionScore; inference has no SBH). One of
+    more heads, or of a larger D, than these operators take is only believed where there is no other.
     """
     if len(q) != len(k) or len(q) not in (3, 4) or 0 in q or 0 in k:
         return []
@@ -95,7 +99,8 @@ def _layouts(q: Shape, k: Shape, sequence_first: bool) -> list[_Layout]:
             found.append(_Layout(q[0], q[2], k[2], q[1] * q[3], q[1]))
         if q[2] % k[2] == 0:
             found.append(_Layout(q[0], q[1], k[1], q[2] * q[3], q[2]))
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(found))
+    return [one for one in found if (one.heads or 1) <= _HEADS and one.width <= _D * (one.heads or _HEADS)] or found
 
 
 def _told(layouts: list[_Layout], stats: list[Shape]) -> list[_Layout]:

@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 #: Dimensions of a tensor; () is one number, or an optional input that was not given: exports do not tell them apart.
 Shape = tuple[int, ...]
@@ -75,9 +76,9 @@ class Tensor(Struct, frozen=True):
 
     def bytes(self) -> tuple[int, int] | None:
         """Return its bytes: of what may not have been given from 0; None where the type is not known."""
-        if not self.given:
-            return 0, 16 if not self.shape else 0
         size = _BYTES.get(self.dtype)
+        if not self.given:
+            return 0, 0 if self.shape else int(size or 16)
         return None if size is None else (int(self.elements * size), int(self.elements * size))
 
 
@@ -192,7 +193,10 @@ def _note(found: list[Product], *more: str) -> str:
 
 
 def _of_products(call: Call, found: list[Product], batch: int, more: str = "") -> Cost | None:
-    """Return the cost of one product of which these are possible; with ``more`` nothing of it may have been done."""
+    """Return the cost of one product of which these are possible.
+
+    With ``more`` nothing of it may have been done, and something besides it.
+    """
     if not found:
         return None
     flop = [one.flop() for one in found]
@@ -200,7 +204,8 @@ def _of_products(call: Call, found: list[Product], batch: int, more: str = "") -
     dims = (batch, found[0].m[0], found[0].n[0], found[0].k[0])
     return Cost(
         least=0.0 if more else float(least), most=float(most),
-        rate=cube_rate(call.ins[0].dtype, call.ins[1].dtype, call.hf32), vector=(0.0, 0.0), bytes=call.traffic(),
+        rate=cube_rate(call.ins[0].dtype, call.ins[1].dtype, call.hf32), vector=None if more else (0.0, 0.0),
+        bytes=call.traffic(),
         dims=dims if len(found) == 1 and found[0].exact() and not more else None,
         note=_note(found, *([more] if more else [])),
     )  # fmt: skip
@@ -228,6 +233,12 @@ def matmul(call: Call) -> Cost | None:
     return _of_products(call, products(first[1:], second[1:], out[1:] if out else None), prod(batch))
 
 
+def quantised_matmul(call: Call) -> Cost | None:
+    """The same; vector cores scale the weights before it, or the product after it."""
+    found = matmul(call)
+    return found and replace(found, vector=None)
+
+
 def gathered_matmul(call: Call) -> Cost | None:
     """2 · M · N · K of a product whose rows are gathered before or scattered after it: M is the larger of both sides.
 
@@ -238,28 +249,48 @@ def gathered_matmul(call: Call) -> Cost | None:
     if not first or not second or not out or any((first[0], second[0], out[0])):
         return None
     m, k = (max(first[1], out[1]), first[2])
-    return _of_products(call, products((m, k), second[1:], (m, out[2])), 1)
+    found = _of_products(call, products((m, k), second[1:], (m, out[2])), 1)
+    return found and replace(found, vector=None)
 
 
 def grouped_matmul(call: Call) -> Cost | None:
     """2 · M · N · K at most: how many of the M rows belong to a group is data (aclnnGroupedMatmul: group_list).
 
     A 3-D weight has a matrix per group, and so has a 3-D output, where the groups divide K. Where every group has an
-    input, a weight and an output of its own, the sum of them, exactly.
+    input or an output of its own, it is the sum of them, exactly.
     """
-    outs = call.outs or ()
-    count = len(outs)
-    if count > 1:
-        each = [_of_one_group(*group) for group in zip(call.ins, call.ins[count:], outs, strict=False)]
-        if len(call.ins) < 2 * count or not all(each):
-            return None
-        low = sum(min(one.flop()[0] for one in found) for found in each)
-        high = sum(max(one.flop()[1] for one in found) for found in each)
-        rate = cube_rate(call.ins[0].dtype, call.ins[count].dtype, call.hf32)
-        return Cost(float(low), float(high), rate, (0.0, 0.0), call.traffic(), None, PADDED if low < high else "")
     if len(call.ins) < 2:
         return None
-    return _of_products(call, _of_one_group(call.ins[0], call.ins[1], call.out), 1, GROUPS)
+    one = _of_products(call, _of_one_group(call.ins[0], call.ins[1], call.out), 1, GROUPS)
+    return one if one and len(call.outs or ()) < 2 else _of_own_groups(call)
+
+
+def _own_groups(call: Call, out: Tensor) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+    """Return every way to divide lists into groups: an input, a weight and an output of each.
+
+    Where one side has one tensor for all of them, the other tells how many rows of it are a group's.
+    """
+    ins, outs = call.ins, call.outs or ()
+    if len(outs) > 1:
+        yield list(zip(ins, ins[len(outs) : 2 * len(outs)], outs, strict=False))
+        rows = [replace(ins[0], shape=(*y.shape[:1], *ins[0].shape[1:])) for y in outs]
+        yield list(zip(rows, ins[1 : len(outs) + 1], outs, strict=False))
+    for count in range(2, len(ins) // 2 + 1 if len(outs) == 1 else 0):
+        if all(len(t.shape) == 2 for t in (*ins[:count], out)) and sum(t.shape[0] for t in ins[:count]) == out.shape[0]:
+            parts = [replace(out, shape=(x.shape[0], out.shape[1])) for x in ins[:count]]
+            yield list(zip(ins, ins[count : 2 * count], parts, strict=False))
+
+
+def _of_own_groups(call: Call) -> Cost | None:
+    for groups in _own_groups(call, call.out) if call.out else ():
+        each = [_of_one_group(*group) for group in groups]
+        if len(each) < 2 or len(each) < len(call.outs or ()) or not all(each):
+            continue
+        low = sum(min(one.flop()[0] for one in found) for found in each)
+        high = sum(max(one.flop()[1] for one in found) for found in each)
+        rate = cube_rate(groups[0][0].dtype, groups[0][1].dtype, call.hf32)
+        return Cost(float(low), float(high), rate, None, call.traffic(), None, PADDED if low < high else "")
+    return None
 
 
 def _of_one_group(x: Tensor, weight: Tensor, out: Tensor | None) -> list[Product]:

@@ -50,7 +50,7 @@ def shapes_of(text: str | None) -> tuple[Shape, ...] | None:
 
 
 def has_formula(type: str) -> bool:
-    """Tell a type that has a formula: where there is none the less no cost, shapes are missing or contradict it."""
+    """Tell a type that has a formula: where it has no cost none the less, shapes are missing or do not fit it."""
     return _plain(type) in _KIND_OF
 
 
@@ -206,11 +206,12 @@ KINDS: Final = (
     _kind("matmul", cube.matmul, "BLAS, gemm: 2·M·N·K",
           "MatMul BatchMatMul MatMulCommon BatchMatmulFixpipe MatmulAllReduce MatmulAllReduceAddRmsNorm Mc2MatMul Gemm "
           "FusedMatMul", True),
-    _kind("quantised matmul", cube.matmul, "BLAS, gemm; aclnnQuantMatmulV4, aclnnWeightQuantBatchMatmulV2",
+    _kind("quantised matmul", cube.quantised_matmul, "BLAS, gemm; aclnnQuantMatmulV4, aclnnWeightQuantBatchMatmulV2",
           "QuantBatchMatmul Mc2QuantBatchMatmul QuantMatmul WeightQuantBatchMatmul", True),
     _kind("matmul, gathered or scattered", cube.gathered_matmul, "aclnnAllGatherMatmul, aclnnMatmulReduceScatter",
           "AllGatherMatmul MatmulReduceScatter", True),
-    _kind("grouped matmul", cube.grouped_matmul, "aclnnGroupedMatmulV4", "GroupedMatmul QuantGroupedMatmul", True),
+    _kind("grouped matmul", cube.grouped_matmul, "aclnnGroupedMatmulV4",
+          "GroupedMatmul GroupedMatmulAdd QuantGroupedMatmul", True),
     _kind("grouped matmul, SwiGLU", cube.grouped_swiglu, "aclnnGroupedMatmulSwigluQuant",
           "GroupedMatmulSwigluQuant", True),
     _kind("grouped matmul, routing", cube.grouped_routing, "aclnnGroupedMatmulFinalizeRouting",
@@ -251,16 +252,21 @@ KINDS: Final = (
     _kind("SiLU", _per_output(5), "x · sigmoid", "Silu Swish"),
     _kind("SiLU, gradient", _per_output(9), _ABOVE + ": s, 1 − s, · x, + 1, · s, · gradient", "SiluGrad SwishGrad"),
     _kind("GELU, fast", _per_output(6), "x · sigmoid(1.702 · x)", "FastGelu"),
+    _kind("GELU, fast, gradient", _per_output(10), _ABOVE + ": 1.702 · x, s, 1 − s, · x, + 1, · s, · gradient",
+          "FastGeluGrad"),
     _kind("GELU", _per_output(9), "torch, tanh form: x³, scale, + x, scale, tanh, + 1, · x, half", "Gelu"),
+    _kind("GELU, gradient", _per_output(18), _ABOVE + ": tanh 6, half 2, slope 8, sum, · gradient",
+          "GeluGrad"),
     _kind("SwiGLU", _per_output(6), "Shazeer, GLU Variants: SiLU, product", "SwiGlu"),
     _kind("SwiGLU, gradient", _per_input(11), _ABOVE + ": sigmoid, SiLU, of one half 1, of the other 5", "SwiGluGrad"),
     _kind("dropout", _per_output(2), "torch: mask, scale", "DropOutDoMask"),
     # -- Element by element.
     _kind("element by element", _per_output(1), _TORCH,
-          "Add Adds Sub Mul Muls RealDiv Div DivNoNan FloorDiv FloorMod Mod Abs Neg Sign Square Sqrt Rsqrt Reciprocal "
-          "Exp Expm1 Log Log1p Sin Cos Tan Tanh Erf Pow Pows Floor Ceil Round Trunc Maximum Minimum Greater "
-          "GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd BitwiseOr "
-          "BitwiseXor BitwiseNot Select MaskedFill Cast IsFinite IsNan IsInf LpNormUpdate Tril Triu"),
+          "Add Adds BiasAdd Sub Mul Muls RealDiv Div DivNoNan FloorDiv FloorMod Mod Abs Neg Sign Square Sqrt Rsqrt "
+          "Reciprocal Exp Expm1 Log Log1p Sin Cos Tan Tanh Erf Pow Pows Floor Ceil Round Trunc Maximum Minimum "
+          "Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot LogicalXor "
+          "BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Select MaskedFill Cast IsFinite IsNan IsInf LpNormUpdate "
+          "Tril Triu"),
     _kind("two element by element", _per_output(2), _TORCH, "Axpy SquaredDifference ClipByValue Clamp"),
     _kind("three element by element", _per_output(3), _TORCH, "Addcmul Addcdiv Lerp"),
     _kind("lists, one operation", _lists(1), "torch._foreach_…",
@@ -268,6 +274,7 @@ KINDS: Final = (
           "ForeachMulList ForeachMulScalar ForeachMulScalarList ForeachDivList ForeachDivScalar ForeachDivScalarList "
           "ForeachMaximumList ForeachMaximumScalar ForeachMinimumList ForeachMinimumScalar ForeachPowScalar ForeachAbs "
           "ForeachNeg ForeachSqrt ForeachExp ForeachLog ForeachReciprocal ForeachSign ForeachTanh"),
+    _kind("lists, copied", _lists(0), "torch._foreach_…", "ForeachCopy ForeachZeroInplace"),
     _kind("lists, three operations", _lists(3), "torch._foreach_…",
           "ForeachAddcmulList ForeachAddcmulScalar ForeachAddcmulScalarList ForeachAddcdivList ForeachAddcdivScalar "
           "ForeachAddcdivScalarList ForeachLerpList ForeachLerpScalar"),
@@ -293,7 +300,7 @@ KINDS: Final = (
     _kind("MoE gating", _per_input(5), "softmax over experts; choosing is not counted", "MoeGatingTopKSoftmax"),
     _kind("MoE dispatch", _bytes_only, _ACLNN + ": rows are moved, no arithmetic is told",
           "MoeInitRouting MoeTokenPermute MoeTokenPermuteGrad MoeTokenUnpermuteGrad MoeDistributeDispatch "
-          "MoeDistributeCombine"),
+          "MoeDistributeCombine MoeGatingTopK MoeReRouting"),
     _kind("MoE combine", _per_input(2), "aclnnMoeTokenUnpermute: rows of a token's experts, weighted and added",
           "MoeTokenUnpermute MoeFinalizeRouting"),
     # -- Bytes only.

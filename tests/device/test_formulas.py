@@ -170,6 +170,13 @@ def test_groups_are_data() -> None:
     apart = cost("GroupedMatmul", "10,20;30,20;20,5;20,5", "FLOAT16", "10,5;30,5")
     assert apart is not None and (flop(apart), apart.rate) == ((8000, 8000), 8192)  # 2 · 20 · 5 · (10 + 30)
     assert cost("GroupedMatmul", "10,20;30,20;20,5;20,5", "FLOAT16", "10,5;31,5") is None
+    for shapes, out in [("40,20;20,5;20,5", "10,5;30,5"), ("10,20;30,20;20,5;20,5", "40,5")]:  # one x, one y for all
+        whole = cost("GroupedMatmul", shapes, "FLOAT16", out)
+        assert whole is not None and (flop(whole), whole.note) == ((8000, 8000), ""), shapes
+    added = cost(
+        "GroupedMatmulAdd", "4096,1024;4096,2048;8;8,1024,2048", "BF16;BF16;INT64;FLOAT32", "8,1024,2048", "FLOAT32"
+    )
+    assert added is not None and flop(added) == (0, most)
     nz = cost("GroupedMatmul", "4096,1024;8,64,64,16,32;8", "INT8;INT8;INT64", "4096,2048", "INT32",
               formats="ND;FRACTAL_NZ;ND")  # fmt: skip
     assert nz is not None and (nz.most, nz.rate) == (most, 16384)
@@ -364,6 +371,8 @@ def test_attention_of_inference() -> None:
     # 16 × 16: heads or tokens? as one 4 · 16 · 16 · 16 · 64, as the other the same; with 8 keys not
     open_ = cost("PromptFlashAttention", "1,16,32,64;1,8,8,64;1,8,8,64", "BF16", "1,16,32,64")
     assert open_ is not None and (flop(open_), open_.note) == ((1_048_576, 1_048_576), "layout")
+    prompt = cost("PromptFlashAttention", "1,32,4096,128;1,32,4096,128;1,32,4096,128", "BF16", "1,32,4096,128")
+    assert flop(prompt) == (274_877_906_944,) * 2  # 4096 is no number of heads: 4 · 32 · 4096 · 4096 · 128
     masked = cost(
         "PromptFlashAttention", "1,16,32,64;1,8,32,64;1,8,32,64;;1,1,32,32", "BF16;BF16;BF16;BF16;BOOL", "1,16,32,64"
     )
@@ -416,6 +425,9 @@ _VECTOR = [
     ("Swish", "10", "FLOAT32", "10", "FLOAT32", 50, 80),
     ("SiluGrad", "10;10", "FLOAT32", "10", "FLOAT32", 90, 120),
     ("FastGelu", "10", "FLOAT16", "10", "FLOAT16", 60, 40),
+    ("FastGeluGrad", "10;10", "FLOAT16", "10", "FLOAT16", 100, 60),
+    ("GeluGrad", "10;10;10", "FLOAT16", "10", "FLOAT16", 180, 80),
+    ("ForeachCopy", "10;20", "FLOAT32", "10;20", "FLOAT32", 0, 240),
     ("GeluV2", "10", "FLOAT16", "10", "FLOAT16", 90, 40),
     ("SwiGlu", "4,64", "BF16", "4,32", "BF16", 768, 768),
     ("SwiGluGrad", "4,32;4,64", "BF16", "4,64", "BF16", 1408, 1280),
@@ -460,7 +472,7 @@ def test_bytes_that_depend_on_data() -> None:
     put = cost("IndexPutV2", "50,16;6,16;6", "FLOAT32;FLOAT32;INT64", "50,16", "FLOAT32")
     assert put is not None and put.bytes == (432, 864 + 6400)
     scalar = cost("Mul", "100;", "FLOAT32", "100", "FLOAT32")
-    assert scalar is not None and scalar.bytes == (800, 816)  # a number, or an input that was not given
+    assert scalar is not None and scalar.bytes == (800, 804)  # a number, or an input that was not given
     unknown = cost("Mul", "100;100", "", "100", "")
     assert unknown is not None and (unknown.bytes, unknown.vector) == (None, (100, 100))
     more = cost("RotaryPositionEmbeddingGrad", "8,16;8,16;8,16;8,16", "BF16", "8,16;8,16;8,16", "BF16")
