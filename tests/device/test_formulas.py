@@ -337,6 +337,49 @@ def test_packed_sequences_are_between_equal_and_one() -> None:
     assert flop(unknown) == (512 * 100, 512 * 100 * 100)
 
 
+@pytest.mark.parametrize("stats", [True, False], ids=["with maxima", "without"])
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_any_attention_lies_between_least_and_most(stats: bool, backward: bool) -> None:
+    """Random heads, lengths, layouts and masks, counted pair by pair; with maxima and no mask they are exact."""
+    rng = random.Random(7)
+    exact = 0
+    for _ in range(150):
+        b, heads, share, q, d = (rng.choice(c) for c in ((1, 2, 3), (1, 2, 4), (1, 2), (5, 16, 40), (16, 32)))
+        n, kv, dv = heads * share, rng.choice((q, 7, 64)), rng.choice((d, 16))
+        hides = rng.choice(("nothing", "causal", "own"))
+        seen = (
+            np.ones((q, kv)) if hides == "nothing" else np.tril(np.ones((q, kv)), kv - q if rng.random() < 0.5 else 0)
+        )
+        if hides == "own":
+            seen = np.maximum(seen, rng.random() < 0.5)  # a mask that hides nothing, or what a causal one does
+        products = (3 * d + 2 * dv) if backward else d + dv
+        truth = 2 * b * n * int(seen.sum()) * products
+
+        def shaped(count: int, length: int, width: int, layout: str, b: int = b) -> str:
+            sizes = {"B": b, "S": length, "N": count, "D": width, "H": count * width}
+            return ",".join(str(sizes[axis]) for axis in layout)
+
+        layout = rng.choice(("BSH", "SBH", "BNSD", "BSND"))
+        tensors = [shaped(n, q, d, layout), shaped(heads, kv, d, layout), shaped(heads, kv, dv, layout)]
+        out, maxima = shaped(n, q, dv, layout), f"{b},{n},{q},8"
+        shapes, dtypes = [*tensors, *([out] if backward else [])], ["BF16"] * (4 if backward else 3)
+        if hides != "nothing":
+            shapes, dtypes = [*shapes, "2048,2048" if hides == "causal" else f"{q},{kv}"], [*dtypes, "BOOL"]
+        if backward:
+            told = [maxima, maxima] if stats else []
+            shapes, dtypes = [*shapes, *told, out], [*dtypes, *["FLOAT32"] * len(told), "BF16"]
+            found = cost("FlashAttentionScoreGrad", ";".join(shapes), ";".join(dtypes), ";".join(tensors), "BF16")
+        else:
+            outs = f"{maxima};{maxima};;{out}" if stats else None
+            found = cost("FlashAttentionScore", ";".join(shapes), ";".join(dtypes), outs, "FLOAT32;FLOAT32;BF16;BF16")
+        low, high = flop(found)
+        assert low <= truth <= high, (layout, shapes, hides, found)
+        if stats and (hides == "nothing" or (hides == "causal" and q == kv)):
+            exact += low == high
+            assert low == high, (layout, shapes, found)
+    assert exact > 50 or not stats
+
+
 def test_values_and_rotated_parts_have_sizes_of_their_own() -> None:
     """D 192 of query and key, 128 of values; or 128 and 64 apart. 2 heads, 1000 × 1000 pairs.
 
