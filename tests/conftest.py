@@ -115,12 +115,12 @@ def npu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def loaded(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+def loaded(npu: dict[str, str], quick: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     """The same, for programs that need no interpreter of their own: torch is loaded once for all of them."""
     from preloaded import Loaded
 
     with contextlib.ExitStack() as until:
-        yield Loaded(npu, shared_folder(tmp_path_factory), until)
+        yield Loaded(npu, quick, shared_folder(tmp_path_factory), until)
 
 
 @pytest.fixture(scope="session")

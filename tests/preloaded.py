@@ -58,10 +58,14 @@ os._exit(status)
 
 
 class Loaded(dict[str, str]):
-    """The environment of torch_npu over the stand-in for CANN, and interpreters that have loaded torch in it."""
+    """The environment of torch_npu over the stand-in for CANN, and interpreters that have loaded torch in it.
 
-    def __init__(self, environment: Mapping[str, str], folder: Path, until: ExitStack) -> None:
+    ``npuperf`` is one that has loaded npuperf.
+    """
+
+    def __init__(self, environment: Mapping[str, str], npuperf: str, folder: Path, until: ExitStack) -> None:
         super().__init__(environment)
+        self.npuperf = npuperf
         self._folder, self._until = folder, until
         self._made: dict[bool, str] = {}
 

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def shell(tmp_path: Path, loaded: Loaded) -> Callable[[str], subprocess.Complete
     """A shell in a folder of its own, as that of a pipeline; programs run where torch is loaded already."""
     shim = tmp_path / "bin" / "npuperf"
     shim.parent.mkdir()
-    npuperf = f"exec {shlex.quote(sys.executable)} -m npuperf"
+    npuperf = f"exec {shlex.quote(loaded.npuperf)} -m npuperf"
     python = f"--python {shlex.quote(loaded.python(npu=False))}"
     shim.write_text(
         f'#!/bin/sh\ncase $1 in profile) shift; {npuperf} profile {python} "$@";; *) {npuperf} "$@";; esac\n'

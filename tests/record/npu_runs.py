@@ -114,21 +114,22 @@ def command(*arguments: object) -> list[str]:
 
 
 def profile(
-    environment: dict[str, str], folder: Path, *arguments: object, source: str = TRAIN, stdin: str = "", **extra: str
-) -> Run:
+    loaded: Loaded, folder: Path, *arguments: object, source: str = TRAIN, stdin: str = "", own: bool = False,
+    **extra: str,
+) -> Run:  # fmt: skip
     """Run ``npuperf profile ARGUMENTS`` in a folder that holds ``source`` as train.py.
 
-    In an environment that has interpreters with torch loaded, and where no other is named, program and exports run
-    under these.
+    Where no interpreter is named program and exports run under those that have loaded torch, or have their ``own``.
     """
     (folder / "train.py").write_text(source)
     named: tuple[object, ...] = ()
-    if isinstance(environment, Loaded) and "--" not in arguments:
-        named = ("--python", environment.python(npu=(environment | extra).get(AUTOLOAD) != "0"))
+    if "--" not in arguments:
+        python = sys.executable if own else loaded.python(npu=(loaded | extra).get(AUTOLOAD) != "0")
+        named = ("--python", python)
     done = subprocess.run(
-        command(*named, *arguments),
+        [loaded.npuperf, *command(*named, *arguments)[1:]],
         cwd=folder,
-        env={**environment, **extra},
+        env={**loaded, **extra},
         input=stdin,
         capture_output=True,
         text=True,
@@ -138,7 +139,7 @@ def profile(
     if "terminate called without an active exception" in done.stderr and (folder / "result").exists():
         # One in some hundred runs of torch_npu over the stand-in ends like this, with npuperf or without.
         shutil.rmtree(folder / "result")
-        return profile(environment, folder, *arguments, source=source, stdin=stdin, **extra)
+        return profile(loaded, folder, *arguments, source=source, stdin=stdin, own=own, **extra)
     return Run(done.returncode, done.stdout, done.stderr, folder / "result")
 
 
@@ -158,10 +159,10 @@ def run_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], 
     return Run(code, out, err, folder / "result")
 
 
-def analyzed(npu: dict[str, str], factory: pytest.TempPathFactory) -> Run:
-    """A default run that was analyzed."""
-    words = ("--analyze", "train.py", "--lr", "-o", "--")
-    return run_once(factory, "analyzed", lambda folder: profile(npu, folder, *words, source=SEEN, stdin="a line"))
+def analyzed(loaded: Loaded, factory: pytest.TempPathFactory) -> Run:
+    """A default run that was analyzed, of a program that has an interpreter of its own."""
+    words = ("--python", sys.executable, "--analyze", "train.py", "--lr", "-o", "--")
+    return run_once(factory, "analyzed", lambda folder: profile(loaded, folder, *words, source=SEEN, stdin="a line"))
 
 
 def copy_of(run: Run, folder: Path) -> Run:

@@ -54,7 +54,7 @@ if __name__ == "__main__":
         [loaded.python(), "by_hand.py"], cwd=tmp_path, env=loaded, check=True, capture_output=True, timeout=120
     )
     (expected,) = (tmp_path / "by_hand").iterdir()
-    run = analyzed({**loaded}, tmp_path_factory)
+    run = analyzed(loaded, tmp_path_factory)
     assert run.code == 0, run.err
     (found,) = run.raw
 
@@ -68,9 +68,9 @@ if __name__ == "__main__":
     assert steps_of(mine) == {11, 12} and run.recorded == [[11, 12]]
 
 
-def test_the_program_is_left_as_it_is(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_program_is_left_as_it_is(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> None:
     """argv, __main__, cwd, start method, output, stdin: as without npuperf, whose hooks are gone at the end."""
-    run = analyzed(npu, tmp_path_factory)
+    run = analyzed(loaded, tmp_path_factory)
     assert run.code == 0, run.err
     here = run.folder.parent
     seen = f"['train.py', '--lr', '-o', '--'] __main__ {here}/train.py {here} None {here}\n"
@@ -80,11 +80,11 @@ def test_the_program_is_left_as_it_is(npu: dict[str, str], tmp_path_factory: pyt
     assert not list(Path(sys.prefix).glob("lib/python*/site-packages/*npuperf_agent*"))
 
 
-def test_options_reach_the_profiler(npu: dict[str, str], tmp_path: Path) -> None:
+def test_options_reach_the_profiler(loaded: Loaded, tmp_path: Path) -> None:
     """And with call stacks npuperf is no part of what it shows: the profiler's own time is a cause of its own."""
     options = "--level 2 --aic-metrics 2 --shapes --stack --memory --modules --gc-threshold 1.5 --host-sys cpu,mem"
     options += " --export both --op-attr --no-simplify train.py"
-    run = profile(npu, tmp_path, *options.split(), FAKE_CANN_CUBE_US="1", FAKE_CANN_VECTOR_US="1")
+    run = profile(loaded, tmp_path, *options.split(), FAKE_CANN_CUBE_US="1", FAKE_CANN_VECTOR_US="1")
     assert run.code == 0, run.err
     (info,) = run.raw[0].glob("profiler_info*.json")
     config = json.loads(info.read_text())["config"]
@@ -226,7 +226,7 @@ def test_taking_the_place_of_a_script_s_profiler(loaded: Loaded, tmp_path: Path)
     assert run.recorded == [[11, 12]]
 
 
-def test_spawned_workers(npu: dict[str, str], tmp_path: Path) -> None:
+def test_spawned_workers(loaded: Loaded, tmp_path: Path) -> None:
     """They carry the agent, make no steps, and are in nobody's way."""
     source = f"""
 {TORCH}
@@ -240,7 +240,7 @@ if __name__ == "__main__":
     for x in DataLoader(Data(), batch_size=15, num_workers=1, multiprocessing_context="spawn"):
         model(x).sum().backward(); optimizer.step(); optimizer.zero_grad()
 """
-    run = profile(npu, tmp_path, "train.py", source=source, **OFF)
+    run = profile(loaded, tmp_path, "train.py", source=source, **OFF)
     assert run.code == 0, run.err
     assert run.recorded == [[11, 12]] and len(run.raw) == 1
     assert [w for w in run.manifest["warnings"] if "recorded nothing" in w] == []
@@ -249,13 +249,13 @@ if __name__ == "__main__":
 # ---- other engines ----
 
 
-def test_msprof(npu: dict[str, str], tmp_path: Path) -> None:
+def test_msprof(loaded: Loaded, tmp_path: Path) -> None:
     """The whole program, its own exit status, and its data even where msprof gives up."""
-    run = profile(npu, tmp_path, "--engine", "msprof", "train.py", source=TRAIN + "sys.exit(1)")
+    run = profile(loaded, tmp_path, "--engine", "msprof", "train.py", source=TRAIN + "sys.exit(1)")
     assert run.code == 1, run.err
     (table,) = run.raw[0].glob("mindstudio_profiler_output/op_summary*.csv")
     assert len(table.read_text().splitlines()) > 100
-    lacking = profile(npu, tmp_path, "-o", "other", "--engine", "msprof", "--sys-interconnection", "train.py")
+    lacking = profile(loaded, tmp_path, "-o", "other", "--engine", "msprof", "--sys-interconnection", "train.py")
     assert lacking.code == 2 and "has no --sys-interconnection-profiling=on" in lacking.err
 
 

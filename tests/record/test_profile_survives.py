@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -32,9 +33,9 @@ from preloaded import Loaded
 
 
 @pytest.fixture(scope="module")
-def default(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def default(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that was exported and analyzed, to be read and copied only."""
-    return analyzed(npu, tmp_path_factory)
+    return analyzed(loaded, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,8 @@ def test_a_program_that_ends_inside_the_window(
 ) -> None:
     """Its own exit status, and everything recorded until then."""
     source = AT_12.format(what=what)
-    environment = {**loaded} if code == 7 else loaded  # what is done at exit is in its order only where torch is loaded
-    run = profile(environment, tmp_path, "train.py", source=on_the_cpu(source) if off else source, **off)
+    own = code == 7  # what is done at exit is in its order only where the program loads torch
+    run = profile(loaded, tmp_path, "train.py", source=on_the_cpu(source) if off else source, own=own, **off)
     assert run.code == code
     assert run.recorded == [[11]]
     assert 11 in run.steps
@@ -110,8 +111,7 @@ SLOW = MODEL + "for i in range(2000):\n    step(); time.sleep(0.05)\n    print(i
     [
         (signal.SIGINT, False, ["train.py"], {}),
         (signal.SIGINT, True, ["train.py"], OFF),
-        (signal.SIGTERM, False, ["train.py"], OFF),
-        (signal.SIGTERM, False, ["--", "sh", "-c", f"sleep 300 & {sys.executable} train.py; echo after"], {}),
+        (signal.SIGTERM, False, ["--", "sh", "-c", f"sleep 300 & {sys.executable} train.py; echo after"], OFF),
     ],
 )
 def test_signals_stop_recording_and_leave_no_orphan(
@@ -180,9 +180,11 @@ def test_why_nothing_was_recorded(
     assert run.manifest["problem"]
 
 
-def test_cann_that_is_not_sourced(npu: dict[str, str], tmp_path: Path) -> None:
-    bare = {k: v for k, v in npu.items() if not k.startswith("ASCEND") and k != "LD_LIBRARY_PATH"}
-    run = profile(bare, tmp_path, "train.py")
+def test_cann_that_is_not_sourced(loaded: Loaded, tmp_path: Path) -> None:
+    bare = copy.copy(loaded)
+    for name in [name for name in bare if name.startswith("ASCEND") or name == "LD_LIBRARY_PATH"]:
+        del bare[name]
+    run = profile(bare, tmp_path, "train.py", own=True)
     assert run.code == 1
     assert "libhccl.so" in run.err and "source /usr/local/Ascend/" in run.err
 

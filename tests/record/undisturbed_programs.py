@@ -20,8 +20,10 @@ from typing import Any
 
 gc.disable()
 import torch  # noqa: E402  # what it makes stays: no child is to look through it, nor to copy it
-import torch._dynamo  # noqa: E402  # optimizers import it: once for all
-import torch._inductor.cudagraph_trees  # noqa: E402  # as does torch.compile
+
+if __name__ == "__main__":  # a spawned worker needs none of it
+    import torch._dynamo  # optimizers import it: once for all
+    import torch._inductor.cudagraph_trees  # as does torch.compile
 
 gc.freeze()
 gc.enable()
