@@ -111,6 +111,7 @@ def test_what_is_no_product_has_no_cost() -> None:
         ("4096,1024;1024,3072", "4096,3073"),
         ("4096;1024", "4096"),
         ("2,64,32;3,32,64", "2,64,64"),
+        ("2,64,32;2,32,64", "3,64,64"),
         ("4096,1024", "4096,1024"),
     ]:
         assert cost("MatMulV3", shapes, "BF16", out) is None, shapes
@@ -170,6 +171,8 @@ def test_groups_are_data() -> None:
     apart = cost("GroupedMatmul", "10,20;30,20;20,5;20,5", "FLOAT16", "10,5;30,5")
     assert apart is not None and (flop(apart), apart.rate) == ((8000, 8000), 8192)  # 2 · 20 · 5 · (10 + 30)
     assert cost("GroupedMatmul", "10,20;30,20;20,5;20,5", "FLOAT16", "10,5;31,5") is None
+    assert cost("GroupedMatmul", "10,20;30,20;40,20;20,5;20,5", "FLOAT16", "10,5;30,5;40,5") is None
+    assert cost("GroupedMatmul", "2,10,20;20,5", "FLOAT16", "10,5") is None
     for shapes, out in [("40,20;20,5;20,5", "10,5;30,5"), ("10,20;30,20;20,5;20,5", "40,5")]:  # one x, one y for all
         whole = cost("GroupedMatmul", shapes, "FLOAT16", out)
         assert whole is not None and (flop(whole), whole.note) == ((8000, 8000), ""), shapes
@@ -243,6 +246,9 @@ def test_convolutions_in_blocks_of_channels() -> None:
     grouped = cost("Conv2D", "1,4,8,8,16;18,1,16,16", "FLOAT16", "1,4,8,8,16", formats="NC1HWC0;FRACTAL_Z",
                    out_formats="NC1HWC0")  # fmt: skip
     assert grouped is None  # N1 is not that of 64 channels: groups, of which the file does not say how many
+    for weight in ("36,1,16,16", "18,4,16,16"):
+        assert cost("Conv2D", f"1,4,8,8,16;{weight}", "FLOAT16", "1,4,8,8,16", formats="NC1HWC0;FRACTAL_Z",
+                    out_formats="NC1HWC0") is None  # fmt: skip
     assert cost("Conv2D", "1,3,8,8;8,3,3,3", "FLOAT16", "1,8,6,6") is None  # ND: which size is which?
 
 
@@ -282,6 +288,20 @@ def test_layouts_are_told_by_the_maxima(q: str, kv: str, stats: str) -> None:
         "FlashAttentionScore", f"{q};{kv};{kv}", "FLOAT16", f"{stats};{stats};;{q}", "FLOAT32;FLOAT32;FLOAT16;FLOAT16"
     )
     assert found is not None and (flop(found), found.note) == ((8_589_934_592, 8_589_934_592), "")
+
+
+def test_maxima_that_fit_no_layout() -> None:
+    """Of another length, or two that contradict each other."""
+    for stats in ("2,8,1000,8;2,8,1000,8", "2,8,1024,8;2,4,1024,8"):
+        found = cost("FlashAttentionScore", "2,1024,512;2,1024,512;2,1024,512", "FLOAT16", f"{stats};;2,1024,512",
+                     "FLOAT32;FLOAT32;FLOAT16;FLOAT16")  # fmt: skip
+        assert found is None, stats
+
+
+def test_a_compressed_mask_tells_no_length() -> None:
+    """2048 × 2048 beside 2048 by 4096 of either layout: sequences of 2048, or longer ones with a compressed mask."""
+    found = cost("FlashAttentionScore", "2048,4096,64;2048,4096,64;2048,4096,64;2048,2048", "BF16;BF16;BF16;BOOL")
+    assert found is not None and "layout" in found.note
 
 
 def test_a_mask_of_the_lengths_hides_what_it_likes() -> None:
@@ -335,6 +355,12 @@ def test_packed_sequences_are_between_equal_and_one() -> None:
     unknown = cost("FlashAttentionScore", "100,4,32;100,2,32;100,2,32;;", "BF16;BF16;BF16;INT64;INT64",
                    "100,4,8;100,4,8;;100,4,32", out_types)  # fmt: skip
     assert flop(unknown) == (512 * 100, 512 * 100 * 100)
+    one = "100,4,32;100,2,32;100,2,32;1"  # may be where the positions begin
+    assert flop(cost("FlashAttentionScore", one, "BF16;BF16;BF16;INT64", "100,4,8;100,4,8;;100,4,32", out_types)) == (
+        512 * 100, 512 * 100 * 100)  # fmt: skip
+    other = cost("FlashAttentionScore", "100,4,32;50,2,32;50,2,32;3;3", "BF16;BF16;BF16;INT64;INT64",
+                 "100,4,8;100,4,8;;100,4,32", out_types)  # fmt: skip
+    assert flop(other) == (0, 512 * 100 * 50)  # whose queries have which keys is data
 
 
 @pytest.mark.parametrize("stats", [True, False], ids=["with maxima", "without"])
@@ -437,6 +463,9 @@ def test_paged_keys_have_room_for_so_many() -> None:
     blocks = cost("FusedInferAttentionScore", fractal,
                   "BF16;BF16;BF16;INT32;BF16;BF16", "8,128,1,512", "BF16")  # fmt: skip
     assert flop(blocks) == (0, 8 * 128 * 4096 * 2 * 1088)
+    mixed = cost("FusedInferAttentionScore", "8,128,1,512;8,1,128,512;8,1,128,512;8,128,1,64;8,1,128,64",
+                 "INT8;INT8;INT8;BF16;BF16", "8,128,1,512", "BF16")  # fmt: skip
+    assert mixed is not None and mixed.rate == 0  # two types in one product
 
 
 # -- Vector cores: operations per element, bytes.
@@ -552,6 +581,7 @@ def test_hostile_operands() -> None:
     """Empty, of another count, huge, negative: no cost and no error; what is recorded as missing is not known."""
     assert cost_of("MatMul", None, (), Operands((), (), (), ())) is None
     assert cost_of("MatMul", None, ((4, 8), (8, 2)), Operands(("BF16",), (), (), ())) is None
+    assert cost_of("MatMul", None, ((4, 8), (8, 2)), Operands(("BF16",) * 3, (), (), ())) is None
     assert cost_of("MatMul", None, ((-1, 8), (8, 2)), Operands((), (), (), ())) is None
     assert cost_of("MatMul", None, ((2**60, 8), (8, 2)), Operands((), (), (), ())) is None
     assert cost_of("MatMul", None, ((4, 0), (0, 2)), Operands((), (), (), ())) is None
@@ -559,6 +589,8 @@ def test_hostile_operands() -> None:
     assert cost_of("", None, ((4, 8), (8, 2)), Operands((), (), (), ())) is None
     assert cost_of("hcom_allReduce_", "COMMUNICATION", ((4, 8),), Operands((), (), (), ())) is None
     assert cost("MatMul", "4,8;8,2", "BF16", "4,x") is None
+    assert cost("MatMul", "4,8;8,2", "BF16", "4,2;N/A") is None
+    assert cost_of("MatMul", None, ((4, 8), (8, 2)), Operands(out_shapes=("4,2", "N/A"))) is None
     assert flop(cost("MatMul", "4,8;8,2", "BF16", "N/A")) == (128, 128)  # 8 fits only 8
 
 
