@@ -35,6 +35,51 @@ HEADER = (
     "aiv_mte3_ratio,aiv_icache_miss_rate,cube_utilization(%)"
 )
 PMU_COLUMNS = 25
+#: The chip, and how much of a kernel's time its cores have blocks; a cube core makes 16 × 16 × 16 products a cycle.
+CUBE_CORES, VECTOR_CORES, MHZ, AT_WORK, CUBE_FLOP = 24, 48, 1800, 0.93, 8192
+#: Useful work as a part of what cube cores do; the rest is padding.
+USEFUL = 0.95
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Inputs and outputs as the exporter names them, and the floating point operations of their products."""
+
+    shapes: str = "2048,1024;1024,1024"
+    dtypes: str = "DT_BF16;DT_BF16"
+    formats: str = "ND;ND"
+    out_shapes: str = "2048,1024"
+    out_dtypes: str = "DT_BF16"
+    out_formats: str = "ND"
+    flop: int = 0
+
+    def cells(self) -> str:
+        """Render the columns from Input Shapes on."""
+        ins, outs = (f'"""{text}"""' for text in (self.shapes, self.out_shapes))
+        return f"{ins},{self.dtypes},{self.formats},{outs},{self.out_dtypes},{self.out_formats}"
+
+
+def product(m: int, n: int, k: int, *, backward: bool = False) -> Operands:
+    """Operands of a product of m × k by the transpose of n × k, or of its first input's gradient: m × n by n × k."""
+    if backward:
+        return Operands(f"{m},{n};{n},{k}", out_shapes=f"{m},{k}", flop=2 * m * n * k)
+    return Operands(f"{m},{k};{n},{k}", out_shapes=f"{m},{n}", flop=2 * m * n * k)
+
+
+def attention(tokens: int, heads: int, size: int, *, backward: bool = False) -> Operands:
+    """Operands of fused attention with a compressed causal mask; backward takes five products where forward has two."""
+    tensor, pairs = f"{tokens},1,{heads * size}", tokens * (tokens + 1) // 2
+    statistics = f"1,{heads},{tokens},8"
+    if backward:
+        ins = [tensor] * 4 + ["2048,2048", statistics, statistics, "", tensor]
+        kinds = ["DT_BF16"] * 4 + ["BOOL", "FLOAT", "FLOAT", "DT_BF16", "DT_BF16"]
+        outs, out_kinds = [tensor] * 3, ["DT_BF16"] * 3
+    else:
+        ins = [tensor] * 3 + ["", "", "", "2048,2048"]
+        kinds = ["DT_BF16"] * 4 + ["UINT8", "DT_BF16", "BOOL"]
+        outs, out_kinds = [statistics, statistics, "", tensor], ["FLOAT", "FLOAT", "DT_BF16", "DT_BF16"]
+    return Operands(";".join(ins), ";".join(kinds), ";".join(["ND"] * len(ins)), ";".join(outs), ";".join(out_kinds),
+                    ";".join(["ND"] * len(outs)), 2 * pairs * heads * size * (5 if backward else 2))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +96,7 @@ class Op:
     frame: str = ""
     backward: bool = False
     stream: int = COMPUTE_STREAM
+    operands: Operands = Operands()
 
     @property
     def kernel(self) -> str:
@@ -60,17 +106,29 @@ class Op:
 
 def layer(frame: str) -> list[Op]:
     """One transformer layer, forward."""
-    attention, mlp = "model.py(88): attention", "model.py(131): mlp"
+    attending, mlp = "model.py(88): attention", "model.py(131): mlp"
+    query, out = product(2048, 1024, 1024), product(2048, 512, 1024)
+    up, down = product(2048, 1536, 1024), product(2048, 1024, 1536)
     return [
         Op("aten::layer_norm", "LayerNormV4", "AI_VECTOR_CORE", 28, 11.2, 40, frame=frame),
-        Op("aten::linear", "MatMulV2", "AI_CORE", 34, 22.5, 20, frame=attention),
-        Op("aten::transpose", "Transpose", "AI_VECTOR_CORE", 22, 9.4, 32, frame=attention),
-        Op("npu::npu_fusion_attention", "FlashAttentionScore", "MIX_AIC", 61, 34.1, 24, mix=48, frame=attention),
-        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 14.7, 20, frame=attention),
+        Op("aten::linear", "MatMulV2", "AI_CORE", 34, 22.5, 20, frame=attending, operands=query),
+        Op("aten::transpose", "Transpose", "AI_VECTOR_CORE", 22, 9.4, 32, frame=attending),
+        Op(
+            "npu::npu_fusion_attention",
+            "FlashAttentionScore",
+            "MIX_AIC",
+            61,
+            34.1,
+            24,
+            mix=48,
+            frame=attending,
+            operands=attention(2048, 8, 64),
+        ),
+        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 14.7, 20, frame=attending, operands=out),
         Op("aten::add", "Add", "AI_VECTOR_CORE", 17, 4.3, 48, frame=frame),
-        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 26.0, 24, frame=mlp),
+        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 26.0, 24, frame=mlp, operands=up),
         Op("aten::gelu", "Gelu", "AI_VECTOR_CORE", 18, 6.1, 48, frame=mlp),
-        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 25.8, 24, frame=mlp),
+        Op("aten::linear", "MatMulV2", "AI_CORE", 33, 25.8, 24, frame=mlp, operands=down),
         Op("aten::add", "Add", "AI_VECTOR_CORE", 17, 4.2, 48, frame=frame),
     ]
 
@@ -95,13 +153,20 @@ def training_step() -> list[Op]:
 
 def gradient(op: Op) -> Op:
     """The backward operator of ``op``: somewhat dearer on both sides, on the autograd thread."""
+    operands = op.operands
+    if op.core == "MIX_AIC":
+        operands = attention(2048, 8, 64, backward=True)
+    elif op.core == "AI_CORE":
+        m, k, n, _ = map(int, operands.shapes.replace(";", ",").split(","))
+        operands = product(m, n, k, backward=True)
     return replace(
         op,
         torch=f"{op.torch}_backward",
-        type=f"{op.type}Grad",
+        type=op.type if op.core == "AI_CORE" else f"{op.type}Grad",
         host=op.host * 1.1,
         device=op.device * 1.3,
         backward=True,
+        operands=operands,
     )
 
 
@@ -204,19 +269,27 @@ def us(ns: int) -> str:
 
 
 def counters(task: Task) -> str:
-    """Render the hardware counters: plausible shares of the kernel's own time."""
-    ns, core = task.end - task.start, task.op.core
-    cube = [0.62, 0.21, 0.4, 0.83 if task.op.block < 24 else 0.58, 0.09] if core in ("AI_CORE", "MIX_AIC") else []
-    vector = [0.31, 0.24, 0.55, 0.37] if core in ("AI_VECTOR_CORE", "MIX_AIC") else []
+    """Render the hardware counters: plausible shares of the kernel's own time, and what the exporter makes of them."""
+    time, core, op = (task.end - task.start) / 1000, task.op.core, task.op
+    at_work, cube, vector = AT_WORK * time, [], []
+    if core in ("AI_CORE", "MIX_AIC"):
+        cycles = round(at_work * MHZ * min(op.block, CUBE_CORES))
+        mac = round(op.operands.flop / USEFUL / (cycles * CUBE_FLOP), 3)
+        cube = [mac, 0.21, 0.4, 0.83 if op.block < CUBE_CORES else 0.58, 0.09]
+    if core in ("AI_VECTOR_CORE", "MIX_AIC"):
+        vector = [0.31, 0.24, 0.55, 0.37]
     if not cube and not vector:
         return ",".join(["N/A"] * PMU_COLUMNS)
-    cells = [us(ns), str(ns * 9 // 5)] if cube else ["0", "0"]
+    cells = [f"{at_work:.3f}", str(cycles)] if cube else ["0", "0"]
     for share in cube or [0.0] * 5:
-        cells += [us(int(ns * share)), f"{share:g}"]
-    cells += ["0.004" if cube else "0"] + ([us(ns), str(ns * 9 // 5)] if vector else ["0", "0"])
+        cells += [f"{at_work * share:.3f}", f"{share:g}"]
+    cells.append("0.004" if cube else "0")
+    blocks = min(op.mix or op.block, VECTOR_CORES)
+    cells += [f"{at_work:.3f}", str(round(at_work * MHZ * blocks))] if vector else ["0", "0"]
     for share in vector or [0.0] * 4:
-        cells += [us(int(ns * share)), f"{share:g}"]
-    return ",".join([*cells, "0.011" if vector else "0", "66.1" if cube else "0"])
+        cells += [f"{at_work * share:.3f}", f"{share:g}"]
+    used = f"{100 * cycles / (MHZ * CUBE_CORES * time):.3f}" if cube else "0"
+    return ",".join([*cells, "0.011" if vector else "0", used])
 
 
 def kernel_row(task: Task, wait: int) -> str:
@@ -226,9 +299,8 @@ def kernel_row(task: Task, wait: int) -> str:
     if task.kind == "collective":
         tail = ",".join(["N/A"] * (8 + PMU_COLUMNS))
         return f"{task.step},0,{NO_MODEL},N/A,N/A,{task.name},{op.type},N/A,{op.core},{timing},0,N/A,{tail}\r\n"
-    shape = '"""2048,1024;1024,1024""",DT_BF16;DT_BF16,ND;ND,"""2048,1024""",DT_BF16,ND'
     head = f"{task.step},0,{NO_MODEL},{task.number & 0xFFFF},{op.stream},{task.name},{op.type},dynamic,{op.core}"
-    return f"{head},{timing},{op.block},{op.mix},NO,{shape},N/A,{counters(task)}\r\n"
+    return f"{head},{timing},{op.block},{op.mix},NO,{op.operands.cells()},N/A,{counters(task)}\r\n"
 
 
 def metadata() -> Iterator[str]:
