@@ -18,7 +18,6 @@ products for two, of which the first repeats the forward's (FlashAttention-2's b
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from msgspec import Struct
@@ -148,8 +147,8 @@ def _apart(shape: Shape) -> tuple[Shape, int]:
     return (shape[:-1], shape[-1]) if len(shape) != 5 else ((*shape[:2], shape[3]), shape[2] * shape[4])
 
 
-def _rope(q: Tensor, k: Tensor, more: tuple[Tensor, ...], taken: tuple[Shape, ...] = ()) -> tuple[str, Fraction] | None:
-    """Return type and size beside the query of the part with the rotated positions, where it is apart (MLA).
+def _rope(q: Tensor, k: Tensor, more: tuple[Tensor, ...], taken: tuple[Shape, ...] = ()) -> tuple[str, int] | None:
+    """Return type and size of the query's part with the rotated positions, where it is apart (MLA).
 
     Query and key have one, each shaped as they are but for D.
     """
@@ -160,11 +159,18 @@ def _rope(q: Tensor, k: Tensor, more: tuple[Tensor, ...], taken: tuple[Shape, ..
         for theirs in fit[i + 1 :]:
             (our_rows, our_width), (their_rows, their_width) = _apart(ours.shape), _apart(theirs.shape)
             if (our_rows, their_rows) == (rows, key_rows) and our_width * key_width == their_width * width:
-                return ours.dtype, Fraction(our_width, width)
+                return ours.dtype, our_width
     return None
 
 
-def _rate(call: Call, rope: tuple[str, Fraction] | None) -> int:
+def _per_pair(call: Call, rope: tuple[str, int] | None, backward: bool) -> tuple[int, int]:
+    """Return operations per pair and element of the query's D, as a fraction: 2 · (1 + value / query) forward."""
+    q, k, v = (_apart(t.shape)[1] for t in call.ins[:3])
+    of_query, of_value = (3, 2) if backward else (1, 1)
+    return 2 * (of_query * (q + (rope[1] if rope else 0)) * k + of_value * v * q), q * k
+
+
+def _rate(call: Call, rope: tuple[str, int] | None) -> int:
     q, k = call.ins[:2]
     return cube_rate(q.dtype, k.dtype, call.hf32) if rope is None or rope[0] == q.dtype else 0
 
@@ -178,9 +184,7 @@ def _cost(call: Call, layouts: list[_Layout], *, backward: bool = False, paddabl
     rope = _rope(q, k, more, (call.ins[3].shape,) if backward else ())
     lines = [t.shape[0] for t in more if len(t.shape) == 1 and t.given and t.dtype == "INT64"]
     sequences = max(lines, default=0)  # what else is counted per sequence is no longer; 1 may be any number
-    of_query = 1 + (rope[1] if rope else 0)
-    of_value = Fraction(v.shape[-1], k.shape[-1])
-    each = 2 * (3 * of_query + 2 * of_value) if backward else 2 * (of_query + of_value)
+    each, parts = _per_pair(call, rope, backward)
     least, most, low, high = [], [], [], []
     notes = [LAYOUT] if len(layouts) > 1 else []
     for one in layouts:
@@ -188,8 +192,8 @@ def _cost(call: Call, layouts: list[_Layout], *, backward: bool = False, paddabl
         data = paddable and (bool(lines) or not one.batch)
         pairs = one.pairs(mask, sequences if sequences > 1 else None, data)
         notes += [mask] * bool(mask) + [LENGTHS] * (data or not one.batch)
-        least.append(float(pairs[0] * one.width * each))
-        most.append(float(pairs[1] * one.width * each))
+        least.append(pairs[0] * one.width * each / parts)
+        most.append(pairs[1] * one.width * each / parts)
         if one.heads:
             count = (_BACKWARD if backward else _FORWARD) * one.heads
             low.append(float(pairs[0] * count))
@@ -238,12 +242,11 @@ def _paged(call: Call, table: Tensor) -> Cost | None:
     place = {3: 1, 4: 2, 5: 3}.get(len(k.shape))
     if place is None or len(v.shape) != len(k.shape) or len(q.shape) not in (3, 4):
         return None
-    width, of_value = _apart(k.shape)[1], _apart(v.shape)[1]
-    if len(k.shape) > 3 and q.shape[-1] % width:
+    if len(k.shape) > 3 and q.shape[-1] % _apart(k.shape)[1]:
         return None
     rope = _rope(q, k, call.ins[3:])
-    keys = table.shape[1] * k.shape[place]
-    most = float(q.elements * keys * 2 * (1 + (rope[1] if rope else 0) + Fraction(of_value, width)))
+    each, parts = _per_pair(call, rope, backward=False)
+    most = q.elements * table.shape[1] * k.shape[place] * each / parts
     few, everything = total(t.bytes() for t in (q, table, *(call.outs or ()))), call.traffic()
     traffic = (few[0], everything[1]) if few and everything else None
     return Cost(0.0, most, _rate(call, rope), None, traffic, None, LENGTHS)

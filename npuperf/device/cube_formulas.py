@@ -321,6 +321,26 @@ def _of_whole_rows(call: Call, columns: Span) -> Cost | None:
     return _of_products(call, products(first[1:], second[1:], (first[1], columns)), 1, GROUPS)
 
 
+def feed_forward(call: Call) -> Cost | None:
+    """2 · rows · elements of both weights, of one expert: x, weights up, weights down (aclnnFFN).
+
+    With a matrix per expert, how many rows belong to any is data. A gated first layer has twice the columns.
+    """
+    if len(call.ins) < 3 or not call.ins[0].given:
+        return None
+    up, down = sides(call.ins[1]), sides(call.ins[2])
+    if not up or not down or len(up[0]) > 1 or call.ins[0].format == "FRACTAL_NZ":
+        return None
+    width = call.ins[0].shape[-1]
+    if not up[1][0] <= width <= up[1][1] or not down[2][0] <= width <= down[2][1]:
+        return None
+    rows = 2 * (call.ins[0].elements // width) * width
+    low, high = (rows * (up[2][side] + down[1][side]) for side in (0, 1))
+    rate = cube_rate(call.ins[0].dtype, call.ins[1].dtype, call.hf32)
+    note = " ".join([GROUPS] * bool(up[0]) + [PADDED] * (low < high))
+    return Cost(0.0 if up[0] else float(low), float(high), rate, None, call.traffic(), None, note)
+
+
 def mla_prolog(call: Call) -> Cost | None:
     """2 · tokens · elements of the four weights that project a token to query, compressed key and rope (MlaProlog).
 

@@ -216,6 +216,7 @@ KINDS: Final = (
           "GroupedMatmulSwigluQuant", True),
     _kind("grouped matmul, routing", cube.grouped_routing, "aclnnGroupedMatmulFinalizeRouting",
           "GroupedMatmulFinalizeRouting", True),
+    _kind("feed forward", cube.feed_forward, "aclnnFFN: both products", "FFN", True),
     _kind("MLA prolog", cube.mla_prolog, "aclnnMlaProlog", "MlaProlog", True),
     _kind("convolution", cube.convolution, "torch.nn.functional.conv2d", "Conv2D Conv3D DepthwiseConv2D", True),
     _kind("convolution, gradient of the input", cube.convolution_input, "torch.nn.grad.conv2d_input",

@@ -196,6 +196,16 @@ def test_rows_that_are_gathered_or_scattered_on_the_way() -> None:
     assert flop(cost("MatmulReduceScatter", "4096,1024;512,1024", "BF16", "512,512")) == (4_294_967_296,) * 2
 
 
+def test_both_products_of_a_feed_forward_layer() -> None:
+    """64 tokens, 1024 → 2 · 512 (gated) → 1024: 2 · 64 · (1024 · 1024 + 512 · 1024) = 201 326 592."""
+    plain = cost("FFN", "4,16,1024;1024,1024;512,1024", "BF16", "4,16,1024")
+    assert plain is not None and (flop(plain), plain.rate) == ((201_326_592, 201_326_592), 8192)
+    experts = cost("FFN", "64,1024;8,1024,1024;8,512,1024;8", "BF16;BF16;BF16;INT64", "64,1024", "BF16")
+    assert experts is not None and (flop(experts), experts.note) == ((0, 201_326_592), "groups")
+    assert cost("FFN", "64,1000;1024,1024;512,1024", "BF16", "64,1024") is None
+    assert cost("FFN", "64,1024;1024,1024;512,1000", "BF16", "64,1024") is None
+
+
 def test_the_projections_of_mla() -> None:
     """Tokens 32; weights 7168·1536 + 1536·24576 + 128·128·512 + 7168·576 = 61 276 160 elements … times 2 · 32."""
     shapes = "32,7168;7168,1536;1536,24576;128,128,512;7168,576;1536;512"
@@ -557,6 +567,8 @@ def test_bytes_that_depend_on_data() -> None:
 def test_every_kind_is_held_by_hand() -> None:
     """No row of the table without a case above."""
     here = Path(__file__).read_text(encoding="utf-8")
+    types = [type for kind in KINDS for type in kind.types]
+    assert len(types) == len(set(types))
     for kind in KINDS:
         assert kind.source and any(f'"{type}' in here for type in kind.types), kind.name
 
