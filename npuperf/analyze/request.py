@@ -40,6 +40,7 @@ class Question(Struct, frozen=True, kw_only=True):
     ``cores`` is the user's word on core counts and overrides the profile's; ``what_if`` are expressions of
     :mod:`npuperf.device.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``world_size`` is the user's word on how many ranks the job has;
+    ``model_flops`` is the work of a step, of which ``params`` and those up to ``tokens`` say the size instead;
     ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
     ``rules`` those to ask (all if empty); ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on
@@ -69,6 +70,31 @@ class Question(Struct, frozen=True, kw_only=True):
         "Cores | None",
         Typed(DATA, say("The chip's core counts: 24,48."), "--cores", metavar="CUBE,VECTOR", kind=str),
     ] = None
+    model_flops: Annotated[
+        float | None,
+        Typed(
+            DATA,
+            say("FLOP of a step of the whole job, forward and backward, for its MFU."),
+            "--model-flops",
+            metavar="N",
+        ),
+    ] = None
+    params: Annotated[
+        float | None,
+        Typed(DATA, say("The model's active parameters, for its MFU; the next five, too."), "--params", metavar="N"),
+    ] = None
+    embedding: Annotated[
+        float | None,
+        Typed(DATA, say("Parameters of its embedding, which --params counts, too."), "--embedding", metavar="N"),
+    ] = None
+    layers: Annotated[float | None, Typed(DATA, say("Its layers."), "--layers", metavar="N")] = None
+    hidden: Annotated[
+        float | None, Typed(DATA, say("Attention heads × the dimension of a head."), "--hidden", metavar="N")
+    ] = None
+    seq: Annotated[float | None, Typed(DATA, say("Tokens of a sequence."), "--seq", metavar="N")] = None
+    tokens: Annotated[float | None, Typed(DATA, say("Tokens of a step of the whole job."), "--tokens", metavar="N")] = (
+        None
+    )
     before: Annotated[
         Path | None,
         Typed(
@@ -135,6 +161,12 @@ class Question(Struct, frozen=True, kw_only=True):
     def chosen_ranks(self) -> frozenset[int]:
         """The ranks asked for; empty: all."""
         return frozenset(self.ranks) | frozenset([self.rank] if self.rank is not None else [])
+
+    @property
+    def gives_model(self) -> bool:
+        """Tell whether anything of the model's size is given."""
+        size = (self.model_flops, self.params, self.embedding, self.layers, self.hidden, self.seq, self.tokens)
+        return any(value is not None for value in size)
 
     @property
     def partial(self) -> bool:

@@ -278,6 +278,11 @@ def work_out(
             check(expression)
         else:
             parse(expression)
+    step = None
+    if question.gives_model:
+        from npuperf.analyze.model_mfu import step_of, with_model_size
+
+        step = step_of(question)
     thresholds, whole = load_thresholds(question.thresholds), recording
     if question.chosen_ranks:
         recording = recording.of_ranks(question.chosen_ranks)
@@ -313,6 +318,11 @@ def work_out(
     verdict = with_costliest(together.verdict, together.devices, thresholds)
     checked = [e.checked for e in examined if e.checked]
     exported: dict[str, Any] = merged_exports([s.log for s in sources if s.examined])
+    workload, devices, model = shared_workload([setup for s in sources for setup in s.setups]), together.devices, None
+    if step is not None:
+        told = together.cluster and together.cluster.world_size
+        world_size, apart = question.world_size or told or workload.world_size, bool(twice or together.runs)
+        devices, model = with_model_size(devices, step, world_size, apart=apart, log=context)
     operators, kernels = _merged([e.listed for e in examined], question.top, thresholds)
     judged_operators = judged_kernels = None
     if any(e.judged for e in examined):
@@ -322,7 +332,7 @@ def work_out(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(question, recording, sources, context, twice),
         verdict=with_losses(verdict, [s.log for s in sources], sum(s.tasks for s in sources)),
-        devices=together.devices,
+        devices=devices,
         operators=operators,
         kernels=kernels,
         judged_operators=judged_operators,
@@ -332,7 +342,8 @@ def work_out(
         cluster=together.cluster and _with_unread(together.cluster, errors),
         runs=together.runs,
         thresholds=thresholds.as_dict(),
-        workload=shared_workload([setup for s in sources for setup in s.setups]),
+        workload=workload,
+        model=model,
         digest=digest,
         gates=tuple(judge_cores(e, [of_one[i] for of_one in checked]) for i, e in enumerate(question.expect)),
         **exported,

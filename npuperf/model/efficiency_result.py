@@ -53,10 +53,26 @@ class CubeIdle(Model, frozen=True, kw_only=True):
     share: float
 
 
+class ModelWork(Model, frozen=True, kw_only=True):
+    """What a step of the model asks of each device, on average: FLOP forward and backward, nothing computed anew.
+
+    ``palm_flop``, ``verl_flop``: by both conventions; ``given``: by the FLOP that the user gave, which both are then.
+    ``tokens``: null where not given. ``devices``: among which the job's work is divided; ``assumed``: how many it has
+    is not known, these are those that were loaded.
+    """
+
+    palm_flop: float
+    verl_flop: float
+    given: bool
+    tokens: float | None
+    devices: int
+    assumed: bool = False
+
+
 class Mfu(Model, frozen=True, kw_only=True):
     """Useful FLOP over peak × span, without what was computed anew.
 
-    ``kernels``: by their shapes; the others by the model's size.
+    ``kernels``: by their shapes; the others by the model's size (:class:`ModelWork`), of windows of whole steps.
 
     ``palm``: as PaLM counts, causal attention in full; ``verl``: as verl does, half of it. Null: the size is not given.
     """
@@ -74,7 +90,8 @@ class Efficiency(Model, frozen=True, kw_only=True):
     whose shapes tell. ``formula_share``: how much of the time of kernels on cube cores these are (null: no such
     kernel). ``contradictions``: kernels whose shapes contradict each other, or ask for more than counters say was
     done, which count as without formula; ``odd``: kernels with counters that cannot be. ``recomputed_flop``: what of
-    the useful was computed anew in backward. ``reason``: why there are no ``parts``.
+    the useful was computed anew in backward. ``tokens_per_s``: of this device, where the user gave the tokens of a
+    step. ``reason``: why there are no ``parts``.
     """
 
     cube_cores: int | None
@@ -87,6 +104,7 @@ class Efficiency(Model, frozen=True, kw_only=True):
     useful_flop: tuple[float, float]
     hfu: tuple[float, float]
     mfu: Mfu
+    tokens_per_s: float | None = None
     parts: list[EfficiencyPart]
     idle: list[CubeIdle]
     formula_share: float | None

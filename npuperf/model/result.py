@@ -12,7 +12,7 @@ from typing import Any, Literal
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
-from npuperf.model.efficiency_result import Efficiency
+from npuperf.model.efficiency_result import Efficiency, ModelWork
 from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
@@ -920,7 +920,8 @@ class Result(Document, frozen=True, kw_only=True):
     ``operators`` and ``kernels`` are of all that was recorded, or of the step that was asked for; ``judged_operators``
     and ``judged_kernels`` of what is judged alone, None where that is the same.
     ``runs``: where the ranks that were read cannot be of one job, which of them can; ``cluster`` is None then.
-    ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run.
+    ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run;
+    ``model``: what a step of the model asks of a device, where the user gave its size.
     Those of EXPORTED are the exporter's, where it wrote any; no verdict depends on them.
     ``cut``: the lists that are not whole, of a job of many ranks unless all of it is asked for (``--full``).
     """
@@ -940,6 +941,7 @@ class Result(Document, frozen=True, kw_only=True):
     comparison: Comparison | None = None
     digest: Digest | None = None
     workload: Workload = Workload()
+    model: ModelWork | None = None
     host_sums: list[HostSum] = []
     suggestions: list[Suggestion] = []
     cut: list[ListCut] = []
