@@ -140,15 +140,18 @@ def _parts(
 def _computed_anew(study: Study, work: CubeWork) -> tuple[Mask, Mask]:
     """Tell which kernels computed in backward what forward had computed: for certain, and possibly.
 
-    For certain: what autograd joins to a backward operator, or a module, and lies in a backward pass all the same.
-    Where the recording joins nothing, what equals a forward kernel in type, shapes and operands may be, as often as
-    that was there; where it tells no parts at all, every second equal kernel may be, unless nothing is trained.
+    For certain: what a module, or autograd's arrow to a backward operator, says is forward, but lies in backward.
+    Checkpoints that are not reentrant leave neither: what equals a forward kernel in type, shapes, operands and torch
+    operator may be, as often as that was there; the gradients of a product are asked for by another operator, or have
+    other shapes. Where nothing tells the parts, every second equal kernel may be, unless nothing is trained.
     """
-    sections, tasks = study.sections, study.profile.tasks
+    sections, tasks, ops = study.sections, study.profile.tasks, study.profile.host.ops
     certain = sections.anew[work.task]
-    if study.traits.training is False or len(study.profile.host.arrows):
+    if study.traits.training is False:
         return certain, certain
-    kind = alike(*(column.codes.take(work.task) for column in (study.types, tasks.shapes, tasks.operands)))
+    asked = ops.name.take(tasks.op[work.task])
+    columns = (column.codes.take(work.task) for column in (study.types, tasks.shapes, tasks.operands))
+    kind = alike(*columns, asked.codes)
     kinds = int(kind.max(initial=-1)) + 1
     if sections.part.names:
         part = sections.part.codes[work.task]

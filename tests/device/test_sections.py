@@ -118,6 +118,20 @@ def test_two_micro_batches_then_clipping_and_the_update(tmp_path: Path) -> None:
     assert told(kineto(tmp_path / "trace.json", [step, step])) == as_it_is(step + step)
 
 
+def test_what_a_checkpoint_computes_anew_is_backward_and_told(tmp_path: Path) -> None:
+    """A module within the backward pass; gradients, and what forward computed at first, are none."""
+    checkpoint = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
+    step = [
+        L("linear", ("CheckpointFunction", *FORWARD), "forward"),
+        L("again", (checkpoint, "nn.Module: Linear_0", "aten::addmm"), "backward", AUTOGRAD),
+        L("linear_grad", (checkpoint, EVALUATED, "AddmmBackward0"), "backward", AUTOGRAD),
+    ]
+    path = kineto(tmp_path / "trace.json", [step] * 3)
+    assert told(path) == as_it_is(step * 3)
+    study = studied(path)
+    assert study.sections.anew.tolist() == [name == "again" for name in study.profile.tasks.name.texts()]
+
+
 def test_where_little_tells_the_order_does_and_that_is_inferred(tmp_path: Path) -> None:
     """No module, no arrow, no range of the optimizer; the collective on the main thread comes after the backward."""
     step = [
