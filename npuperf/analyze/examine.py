@@ -29,6 +29,7 @@ from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, within
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
+from npuperf.device.roofline import Rates, Roofline
 from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
@@ -65,6 +66,29 @@ class Earlier(Struct, frozen=True):
     size: int = 0
 
 
+class _Measured(Struct, frozen=True):
+    """What kernels do against what the device can, by counters and shapes."""
+
+    peak: Peak
+    work: CubeWork
+    roofline: Roofline
+
+    @classmethod
+    def of(cls, profile: DeviceProfile, types: Labels, rate: CubeRate | None, question: Question) -> _Measured | None:
+        """Work it out while counters are there; None where nothing tells the peak of the cores."""
+        tasks, cores, soc = profile.tasks, question.cores or profile.cores, question.soc or profile.soc
+        peak = Peak.of(rate, cores, soc, asked=question.soc is not None or question.cores is not None)
+        if peak is None:
+            return None
+        costs = Costs.of(tasks, types)
+        work = CubeWork.of(tasks, costs, peak)
+        return cls(peak, work, Roofline.of(tasks, types, costs, work, Rates.of(peak, cores, soc)))
+
+    def part(self, chosen: slice) -> _Measured:
+        """Return that of a stretch of the tasks."""
+        return _Measured(self.peak, self.work.part(chosen), self.roofline.part(chosen))
+
+
 class Ranked(Struct, frozen=True):
     """The operators and the longest kernels, most time first, of a stretch of a device's time."""
 
@@ -73,10 +97,11 @@ class Ranked(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, profile: DeviceProfile, tasks: Tasks, types: Labels, work: CubeWork | None, question: Question
+        cls, profile: DeviceProfile, tasks: Tasks, types: Labels, measured: _Measured | None, question: Question
     ) -> Ranked:
-        """Sum and list some tasks of a device; ``types``, ``work``: theirs. Times are epoch ns."""
-        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, work)
+        """Sum and list some tasks of a device; ``types``, ``measured``: theirs. Times are epoch ns."""
+        of_kernels = () if measured is None else (measured.work, measured.roofline)
+        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, *of_kernels)
         return cls(operators, longest_kernels(profile, tasks, question.top))
 
     def since(self, origin: int) -> Ranked:
@@ -138,16 +163,13 @@ def examine(
     if filed.cube is None and rate is not None:
         profile = structs.replace(profile, cores=rate.as_cores() or filed)
     recorded, types = profile.tasks, type_labels(profile.tasks)
-    told = request.soc is not None or request.cores is not None
-    peak = Peak.of(rate, request.cores or profile.cores, request.soc or profile.soc, asked=told)
-    work = None if peak is None else CubeWork.of(recorded, Costs.of(recorded, types), peak)
-    own_work = work
+    measured = own_measured = _Measured.of(profile, types, rate, request)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
         inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
-        recorded, types, own_work = recorded.part(inside), types.filter(inside), work and work.part(inside)
-    listed = Ranked.of(profile, recorded, types, own_work, request)
+        recorded, types, own_measured = recorded.part(inside), types.filter(inside), measured and measured.part(inside)
+    listed = Ranked.of(profile, recorded, types, own_measured, request)
     rest = request.step is None and _goes_beyond_steps(recorded, thresholds)  # then counters are asked for once more
     worked = Worked.of(profile.tasks)
     profile = profile.without_counters()
@@ -174,10 +196,12 @@ def examine(
     if rest:
         inside = within(recorded, span)
         of_window = Ranked.of(
-            profile, recorded.part(inside), types.filter(inside), work and work.part(inside), request
+            profile, recorded.part(inside), types.filter(inside), measured and measured.part(inside), request
         ).since(origin)
         del recorded, types
-    efficiency = None if work is None or peak is None else DeviceEfficiency.of(study, work, peak)
+    efficiency = (
+        None if measured is None else DeviceEfficiency.of(study, measured.work, measured.peak, measured.roofline)
+    )
     judged = judge_window(study, span, request.step, efficiency, thresholds)
     steps = [step.step for step in judged.whole_steps]
     window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_S
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
+from npuperf.device.roofline import Recoverable, Roofline
 from npuperf.device.study import Study
 from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu
 from npuperf.model.groups import alike
@@ -38,13 +39,14 @@ class DeviceEfficiency(Struct, frozen=True):
     work: CubeWork
     cube: Intervals
     again: tuple[Mask, Mask]
+    roofline: Roofline
 
     @classmethod
-    def of(cls, study: Study, work: CubeWork, peak: Peak) -> DeviceEfficiency:
-        """``work``: of the study's tasks."""
+    def of(cls, study: Study, work: CubeWork, peak: Peak, roofline: Roofline) -> DeviceEfficiency:
+        """``work``, ``roofline``: of the study's tasks."""
         tasks = study.profile.tasks
         cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])
-        return cls(study, peak, work, cube, _computed_anew(study, work))
+        return cls(study, peak, work, cube, _computed_anew(study, work), roofline)
 
     def of_windows(self, windows: Intervals) -> list[Efficiency]:
         """Sum up windows; what a kernel does within one is as much of it as of its time."""
@@ -53,15 +55,19 @@ class DeviceEfficiency(Struct, frozen=True):
         first = np.searchsorted(np.maximum.accumulate(end), windows.start, side="right").tolist()
         last = np.searchsorted(start, windows.end).tolist()
         borders = zip(windows.start.tolist(), windows.end.tolist(), first, last, strict=True)
+        won = self.roofline.recoverable(self.study.profile.tasks, windows)
         found = []
         for at, (begin, stop, low, high) in enumerate(borders):
             here = slice(low, high)
             inside = np.maximum(np.minimum(end[here], stop) - np.maximum(start[here], begin), 0)
             weight = inside / (end[here] - start[here])
-            found.append(self._sum(here, weight, inside, cube[at], {name: int(v[at]) for name, v in split.items()}))
+            parts = {name: int(v[at]) for name, v in split.items()}
+            found.append(self._sum(here, weight, inside, cube[at], parts, won[at]))
         return found
 
-    def _sum(self, here: slice, weight: F64, ns: I64, cube_ns: int, split: dict[str, int]) -> Efficiency:
+    def _sum(
+        self, here: slice, weight: F64, ns: I64, cube_ns: int, split: dict[str, int], won: Recoverable
+    ) -> Efficiency:
         work, per_ns = self.work, self.peak.flop_per_s / NS_PER_S
         busy, least, most = (_filled(column[here]) * weight for column in (work.busy, work.least, work.most))
         counted, told = work.counted[here], work.told[here]
@@ -97,6 +103,9 @@ class DeviceEfficiency(Struct, frozen=True):
             odd=int(np.count_nonzero(work.odd[here])),
             recomputed_flop=(float(least[certain].sum()), float(most[possible].sum())),
             reason=_OVERBOOKED if overbooked else None,
+            roofs=self.roofline.rates.roofs(),
+            recoverable_ns=(min(won.least, split["compute"]), min(won.most, split["compute"])) if won.kernels else None,
+            roof_contradictions=won.refuted,
         )
 
     def _idle(self, here: slice, weight: F64, ns: I64, idle: float) -> list[CubeIdle]:

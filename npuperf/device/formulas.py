@@ -152,6 +152,29 @@ def _part_read(call: Call) -> Cost | None:
     return _vector(call, 0.0, 0.0, (2 * written[0], 2 * written[1]) if written else None)
 
 
+def _any_part_read(call: Call) -> Cost | None:
+    """As much is written as the output has; the same elements may be read again and again, or be only a few."""
+    if not call.outs:
+        return None
+    written = total(t.bytes() for t in call.outs)
+    return _vector(call, 0.0, 0.0, (written[0], 2 * written[1]) if written else None)
+
+
+def _any_part_written(call: Call) -> Cost | None:
+    """Inputs are read; how much of the outputs is written depends on data, or on attributes."""
+    if not call.ins:
+        return None
+    known, whole = total(t.bytes() for t in call.ins), call.traffic()
+    count = float(call.ins[0].elements)
+    return _vector(call, count, count, (known[0], whole[1]) if known and whole else None)
+
+
+def _view_copied(call: Call) -> Cost | None:
+    """A part of the first input, which is not told, is read and written: or all of it."""
+    known = call.traffic()
+    return _vector(call, 0.0, 0.0, (0, known[1]) if known else None)
+
+
 def _only_written(call: Call) -> Cost | None:
     """The values do not depend on the input, of which the shape is enough."""
     return _vector(call, 0.0, 0.0, total(t.bytes() for t in call.outs) if call.outs else None)
@@ -178,6 +201,12 @@ def _bytes_only(call: Call) -> Cost | None:
     """How much is computed depends on data or on attributes."""
     known = call.traffic()
     return Cost(0.0, 0.0, 0, None, known) if known else None
+
+
+def _routed(call: Call) -> Cost | None:
+    """Rows that go to other devices and come from them; buffers hold the most there can be."""
+    known = call.traffic()
+    return Cost(0.0, 0.0, 0, None, (0, known[1])) if known else None
 
 
 def _rope_gradient(call: Call) -> Cost | None:
@@ -295,20 +324,24 @@ KINDS: Final = (
     _kind("RoPE, gradient", _rope_gradient, _ABOVE, "RotaryPositionEmbeddingGrad RotaryMulGrad"),
     # -- Tables.
     _kind("gather", _gather, _TORCH, "Gather GatherElements GatherNd Index IndexSelect"),
-    _kind("embedding, gradient", _per_input(1), "torch: each element is added to its row", "EmbeddingDenseGrad"),
+    _kind("embedding, gradient", _any_part_written, "torch: each element is added to its row; zeros are set before",
+          "EmbeddingDenseGrad"),
     _kind("scatter", _scatter, _TORCH, "Scatter ScatterUpdate ScatterElements ScatterNd ScatterNdUpdate IndexPut"),
     # -- Mixtures of experts.
     _kind("MoE gating", _per_input(5), "softmax over experts; choosing is not counted", "MoeGatingTopKSoftmax"),
     _kind("MoE dispatch", _bytes_only, _ACLNN + ": rows are moved, no arithmetic is told",
-          "MoeInitRouting MoeTokenPermute MoeTokenPermuteGrad MoeTokenUnpermuteGrad MoeDistributeDispatch "
-          "MoeDistributeCombine MoeGatingTopK MoeReRouting"),
+          "MoeInitRouting MoeTokenPermute MoeTokenPermuteGrad MoeTokenUnpermuteGrad MoeGatingTopK MoeReRouting"),
+    _kind("MoE dispatch, over devices", _routed, "aclnnMoeDistributeDispatch",
+          "MoeDistributeDispatch MoeDistributeCombine"),
     _kind("MoE combine", _per_input(2), "aclnnMoeTokenUnpermute: rows of a token's experts, weighted and added",
           "MoeTokenUnpermute MoeFinalizeRouting"),
     # -- Bytes only.
     _kind("copy or layout", _all_read, _TORCH,
-          "TransData Transpose TensorMove Identity ViewCopy Concat Pack Stack Split Unpack Pad Tile BroadcastTo Expand "
+          "TransData Transpose TensorMove Identity Concat Pack Stack Split Unpack Pad Tile BroadcastTo Expand "
           "Roll Reverse Flip"),
-    _kind("part of a tensor", _part_read, _TORCH, "Slice StridedSlice AsStrided"),
+    _kind("part of a tensor", _part_read, _TORCH, "Slice StridedSlice"),
+    _kind("view of a tensor", _any_part_read, "torch.as_strided", "AsStrided"),
+    _kind("copy into a view", _view_copied, "aclnnInplaceCopy", "ViewCopy"),
     _kind("constant", _only_written, _TORCH,
           "ZerosLike OnesLike Fill Range Eye DSAGenBitMask DSAStatelessGenBitMask DSARandomNormal DSARandomUniform"),
     _kind("pooling, sorting, scaling", _bytes_only, _ACLNN,

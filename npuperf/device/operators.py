@@ -11,9 +11,11 @@ from zlib import crc32
 import numpy as np
 from msgspec import Struct, field
 
+from npuperf.base.units import NS_PER_S
 from npuperf.device.cores import blocks, occupancy
 from npuperf.device.counters import Counter, judge_counters
 from npuperf.device.cube_work import CubeWork
+from npuperf.device.roofline import Roofed, Roofline
 from npuperf.model.chip import Cores
 from npuperf.model.columns import CYCLES
 from npuperf.model.device import DeviceProfile, TorchOperators
@@ -61,6 +63,7 @@ class OperatorSum(Struct, frozen=True):
     torch_op: str | None
     where: str | None
     flop: Flop = Flop(0.0, 0.0, 0.0, 0, 0)
+    roofed: Roofed = Roofed()
     pmu: dict[str, Counter] = field(default_factory=dict)
 
     def __add__(self, other: OperatorSum) -> OperatorSum:
@@ -81,6 +84,7 @@ class OperatorSum(Struct, frozen=True):
             torch_op=louder.torch_op,
             where=louder.where,
             flop=self.flop + other.flop,
+            roofed=self.roofed + other.roofed,
             pmu={n: self.pmu.get(n, none) + other.pmu.get(n, none) for n in names},
         )
 
@@ -98,9 +102,14 @@ def core_labels(tasks: Tasks) -> Labels:
 
 
 def sum_operators(
-    profile: DeviceProfile, tasks: Tasks, types: Labels, cores: Cores, work: CubeWork | None = None
+    profile: DeviceProfile,
+    tasks: Tasks,
+    types: Labels,
+    cores: Cores,
+    work: CubeWork | None = None,
+    roofline: Roofline | None = None,
 ) -> dict[Key, OperatorSum]:
-    """Sum the compute and communication tasks of a window by type and core; ``types``, ``work``: of the tasks.
+    """Sum the compute and communication tasks of a window by type and core; all columns are of these tasks.
 
     Times are those of the tasks, epoch ns.
     """
@@ -114,7 +123,10 @@ def sum_operators(
     cube, vector = (weigh(occupancy(*side)) for side in ((used.cube, cores.cube), (used.vector, cores.vector)))
     pmu = {name: weigh(values) for name, values in tasks.pmu.items() if name not in CYCLES}
     block, mix = _ranges(groups, tasks.block), _ranges(groups, tasks.mix_block)
-    flop = _flop(groups, work) if work is not None else None
+    of_task = np.full(len(tasks), -1, np.int64)
+    of_task[groups.order] = np.repeat(np.arange(len(groups.first)), groups.count)
+    flop = _flop(of_task, len(groups.first), work) if work is not None else None
+    roofed = roofline.sums(tasks, of_task, len(groups.first)) if roofline is not None else None
     first, last = groups.min(tasks.start).tolist(), groups.max(tasks.start).tolist()
     count, total = groups.count.tolist(), groups.total.tolist()
     shortest, longest = dur[groups.smallest].tolist(), dur[groups.largest].tolist()
@@ -140,19 +152,18 @@ def sum_operators(
             torch_op=profile.host.torch_op(op),
             where=profile.host.code_line(op),
             flop=flop[g] if flop else Flop(0.0, 0.0, 0.0, 0, 0),
+            roofed=roofed[g] if roofed else Roofed(),
             pmu={name: counters[g] for name, counters in pmu.items() if counters[g].weight > 0},
         )
     return sums
 
 
-def _flop(groups: Groups, work: CubeWork) -> list[Flop]:
-    """Sum products per group."""
-    group = np.full(int(groups.order.max(initial=-1)) + 1, -1, np.int64)
-    group[groups.order] = np.repeat(np.arange(len(groups.first)), groups.count)
+def _flop(group: I64, groups: int, work: CubeWork) -> list[Flop]:
+    """Sum products per group; ``group``: of each task."""
     mine = group[work.task]
-    sums = [np.bincount(mine, weights=np.nan_to_num(column), minlength=len(groups.first)).tolist()
+    sums = [np.bincount(mine, weights=np.nan_to_num(column), minlength=groups).tolist()
             for column in (work.busy, work.least, work.most)]  # fmt: skip
-    counts = [np.bincount(mine[known], minlength=len(groups.first)).tolist() for known in (work.counted, work.told)]
+    counts = [np.bincount(mine[known], minlength=groups).tolist() for known in (work.counted, work.told)]
     return [Flop(*row) for row in zip(*sums, *counts, strict=True)]
 
 
@@ -189,6 +200,11 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
             pmu=judge_counters(s.pmu, thresholds, s.total),
             useful_flop=(s.flop.least, s.flop.most) if s.flop.told else None,
             cube_busy_flop=s.flop.busy if s.flop.counted else None,
+            roof_share=s.roofed.roof_ns / s.roofed.ns if s.roofed.ns else None,
+            recoverable_ns=(s.roofed.least, s.roofed.most) if s.roofed.ns else None,
+            bound_by=s.roofed.limit,
+            flop_per_s=s.roofed.flop / s.roofed.flop_ns * NS_PER_S if s.roofed.flop_ns else None,
+            intensity=s.roofed.placed[0] / s.roofed.placed[1] if s.roofed.placed[1] else None,
         )
         for (type_, core), s in ranked
     ]

@@ -361,6 +361,34 @@ def owned(start: I64, end: I64, free: Intervals) -> I64:
     return free.before(stop) - free.before(begin)
 
 
+def alone(start: I64, end: I64, kind: I64) -> I64:
+    """Return for each task how long, ns, no task of another kind runs beside it; beside its own the earliest has it.
+
+    Tasks are ordered by start; of those of a kind that begin together the earlier row has it.
+    """
+    found = end - start
+    beside = np.zeros(len(start), np.bool_)  # those that any other overlaps
+    beside[1:] = start[1:] < np.maximum.accumulate(end)[:-1]
+    beside[:-1] |= end[:-1] > start[1:]
+    rows = np.flatnonzero(beside)
+    if not len(rows):
+        return found
+    start, end, own = start[rows], end[rows], kind[rows] + 1
+    time = np.concatenate([start, end])
+    order = np.argsort(time, kind="stable")
+    time = time[order]
+    sign = np.where(order < len(rows), 1, -1)
+    own = own[order % len(rows)]
+    count, total, squares = np.cumsum(sign), np.cumsum(sign * own), np.cumsum(sign * own * own)
+    same = (count * squares == total * total) & (count > 0)  # Cauchy and Schwarz: then all that run are of one kind
+    begin = np.append(start[:1], np.maximum(start[1:], np.maximum.accumulate(end)[:-1]))
+    owns = np.flatnonzero(begin < end)
+    owner = owns[np.searchsorted(begin[owns], time[:-1], side="right") - 1]
+    length = np.where(same[:-1], np.diff(time), 0)
+    found[rows] = np.bincount(owner, weights=length, minlength=len(rows)).astype(np.int64)
+    return found
+
+
 def uncovered(windows: Intervals, busy: Intervals) -> Intervals:
     """Return what of the windows a set does not cover; windows that touch become one."""
     whole = Intervals.union(windows.start, windows.end)

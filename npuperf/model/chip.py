@@ -18,6 +18,9 @@ from npuperf.base.messages import Message, say
 #: Multiply-adds count as two: 16 × 16 × 16 of them on a cube core, 128 lanes of FP16 on a vector core.
 CUBE_FLOP: Final = 16 * 16 * 16 * 2
 VECTOR_FLOP: Final = 128 * 2
+#: Bytes per cycle and cube core, with its two vector cores, that L2 of Atlas A2 and A3 gives and takes (CANN's files:
+#: l2_read_rate 110, l2_write_rate 86); most that was seen is 113, of a kernel that reads as much as it writes.
+_L2_RATE: Final = 110 + 86
 
 
 class Chip(Struct, frozen=True):
@@ -110,6 +113,30 @@ def cube_flop_per_s(core_mhz: float) -> float:
 def vector_flop_per_s(core_mhz: float) -> float:
     """Return what vector cores reach at most in FP16, FLOP/s; ``core_mhz``: cores × MHz."""
     return core_mhz * 1e6 * VECTOR_FLOP
+
+
+class MemoryRates(Struct, frozen=True):
+    """What a chip's memory gives at most: HBM bytes/s, L2 bytes, and from and to L2 bytes per cycle and cube core.
+
+    ``of_chip``: HBM's rate is the chip's own; else no chip of its kind has more.
+    """
+
+    hbm_rate: float
+    l2: int
+    l2_rate: int
+    of_chip: bool
+
+
+def memory_of_soc(soc: str | None, cube: int | None) -> MemoryRates | None:
+    """Return it for Atlas A2 and A3, known by their name or, without one, by so many cube cores; None for others."""
+    kind = [chip for chip in _CHIPS if chip.split and chip.soc.startswith("Ascend910")]
+    chip = chip_of_soc(soc or "")
+    if chip not in kind if soc else all(cube != one.cube for one in kind):
+        return None
+    known = chip is not None and chip.hbm_rate is not None
+    of = [chip] if chip is not None and known else kind
+    rate, l2 = max(one.hbm_rate or 0 for one in of), max(one.l2 or 0 for one in of)
+    return MemoryRates(rate * 1e9, l2 << 20, _L2_RATE, known)
 
 
 def product_of_soc(soc: str) -> str | None:

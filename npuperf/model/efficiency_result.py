@@ -36,6 +36,11 @@ EfficiencyPartName = Literal[
 IdleCause = Literal["cores_unused", "memory", "scalar", "fixpipe", "unknown"]
 
 
+#: What limits a kernel: the rate of cube cores, of vector cores, of HBM or L2, the time that launching any takes; or
+#: scalar work, by counters.
+Limit = Literal["cube", "vector", "scalar", "hbm", "l2", "launch", "unknown"]
+
+
 class EfficiencyPart(Model, frozen=True, kw_only=True):
     """One part of peak × time; ``share``: of all of it. FLOP add up to peak × span, ns to the span."""
 
@@ -82,6 +87,20 @@ class Mfu(Model, frozen=True, kw_only=True):
     verl: float | None = None
 
 
+class Roofs(Model, frozen=True, kw_only=True):
+    """The most that a device does in a second: FLOP of cube cores in FP16, of vector cores, bytes of L2 and of HBM.
+
+    Bytes are null where the kind of chip is not known; ``hbm_of_chip``: HBM's are the chip's own, else no chip of its
+    kind has more.
+    """
+
+    cube_flop_per_s: float
+    vector_flop_per_s: float
+    l2_bytes_per_s: float | None
+    hbm_bytes_per_s: float | None
+    hbm_of_chip: bool
+
+
 class Efficiency(Model, frozen=True, kw_only=True):
     """Where a device's peak × time goes, in a window of ``span_ns``.
 
@@ -91,7 +110,9 @@ class Efficiency(Model, frozen=True, kw_only=True):
     kernel). ``contradictions``: kernels whose shapes contradict each other, or ask for more than counters say was
     done, which count as without formula; ``odd``: kernels with counters that cannot be. ``recomputed_flop``: what of
     the useful was computed anew in backward. ``tokens_per_s``: of this device, where the user gave the tokens of a
-    step. ``reason``: why there are no ``parts``.
+    step. ``reason``: why there are no ``parts``. ``recoverable_ns``: what kernels that begin in the window could win,
+    least: were equal ones as fast as the best of them, most: were all as fast as their roof (null: no roof is known);
+    ``roof_contradictions``: kernels that were faster than their shapes allow.
     """
 
     cube_cores: int | None
@@ -112,3 +133,6 @@ class Efficiency(Model, frozen=True, kw_only=True):
     odd: int
     recomputed_flop: tuple[float, float] = (0.0, 0.0)
     reason: Message | None = None
+    roofs: Roofs | None = None
+    recoverable_ns: tuple[int, int] | None = None
+    roof_contradictions: int = 0

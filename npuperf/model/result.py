@@ -12,7 +12,7 @@ from typing import Any, Literal
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
-from npuperf.model.efficiency_result import Efficiency, ModelWork
+from npuperf.model.efficiency_result import Efficiency, Limit, ModelWork
 from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
@@ -701,16 +701,15 @@ class Range(Model, frozen=True, kw_only=True):
     max: int
 
 
-#: What limits an operator: units of the cores, memory, or that a kernel takes long to start.
-Limit = Literal["cube", "vector", "scalar", "hbm", "l2", "launch", "unknown"]
-
-
 class Operator(Model, frozen=True, kw_only=True):
     """All kernels of one type on one kind of core. ``share``: of the summed time of all operators.
 
     ``useful_flop``: of products, least and most, by the shapes of kernels that tell it, ``cube_busy_flop``: by the
-    counters of those that have them, both in FP16 units; null where none does. ``roof_share``: of the limit that binds,
-    ``recoverable_ns``: what could be won, least and most, ``bound_by``: that limit; null where nothing tells.
+    counters of those that have them, both in FP16 units; null where none does. ``bound_by``: the nearest roof for most
+    of the time, or scalar work, ``roof_share``: the part of the time that nearest roofs take, ``recoverable_ns``: what
+    could be won, least and most, all of kernels with a roof; ``flop_per_s``: of cube cores in FP16 units, or operations
+    of vector cores, by kernels whose shapes tell them, ``intensity``: the same per byte that must be moved; null where
+    nothing tells.
     """
 
     type: str
@@ -734,6 +733,8 @@ class Operator(Model, frozen=True, kw_only=True):
     roof_share: float | None = None
     recoverable_ns: tuple[int, int] | None = None
     bound_by: Limit | None = None
+    flop_per_s: float | None = None
+    intensity: float | None = None
 
 
 class Kernel(Model, frozen=True, kw_only=True):

@@ -523,7 +523,6 @@ _VECTOR = [
     ("RotaryPositionEmbedding", "8,1,4,16;8,1,1,16;8,1,1,16", "BF16", "8,1,4,16", "BF16", 1536, 2560),
     ("RotaryPositionEmbeddingGrad", "8,1,4,16;8,1,1,16;8,1,1,16", "BF16", "8,1,4,16", "BF16", 1536, 2560),
     ("ApplyRotaryPosEmb", "8,1,4,16;8,1,2,16;8,1,1,16;8,1,1,16", "BF16", "8,1,4,16;8,1,2,16", "BF16", 2304, 3584),
-    ("EmbeddingDenseGradV2", "6,16;6;6", "FLOAT32;INT32;INT32", "50,16", "FLOAT32", 96, 3632),
     ("MoeGatingTopKSoftmax", "4,64", "FLOAT32", "4,8;4,8;4,8", "FLOAT32;INT32;INT32", 1280, 1408),
     ("MoeTokenUnpermute", "32,64;32;4,8", "BF16;INT32;BF16", "4,64", "BF16", 4096, 4800),
     ("MoeTokenPermute", "4,64;4,8", "BF16;INT32", "32,64;32", "BF16;INT32", None, 4864),
@@ -553,6 +552,14 @@ def test_bytes_that_depend_on_data() -> None:
     assert gather is not None and gather.bytes == (56 + 384, 56 + 768)
     put = cost("IndexPutV2", "50,16;6,16;6", "FLOAT32;FLOAT32;INT64", "50,16", "FLOAT32")
     assert put is not None and put.bytes == (432, 864 + 6400)
+    gradient = cost("EmbeddingDenseGradV2", "6,16;6;6", "FLOAT32;INT32;INT32", "50,16", "FLOAT32")
+    assert gradient is not None and (gradient.vector, gradient.bytes) == ((96, 96), (432, 432 + 3200))
+    spread = cost("AsStrided", "16;2;2;", "FLOAT32;INT64;INT64;INT64", "50,16", "FLOAT32")
+    assert spread is not None and spread.bytes == (3200, 6400)  # 50 times the same row, or 50 rows of a larger tensor
+    view = cost("ViewCopy", "50,16;2;2;1;6,16;2;2;1", "FLOAT32;INT64;INT64;INT64;FLOAT32;INT64;INT64;INT64", "50,16")
+    assert view is not None and view.bytes == (0, 2 * 3200 + 384 + 10 * 8)
+    routed = cost("MoeDistributeDispatch", "4,64;4,8", "BF16;INT32", "512,64", "BF16")
+    assert routed is not None and routed.bytes == (0, 512 + 128 + 65536)  # a buffer for the most there can be
     scalar = cost("Mul", "100;", "FLOAT32", "100", "FLOAT32")
     assert scalar is not None and scalar.bytes == (800, 804)  # a number, or an input that was not given
     unknown = cost("Mul", "100;100", "", "100", "")
