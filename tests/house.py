@@ -28,6 +28,7 @@ class File(NamedTuple):
     name: str
     room: str
     text: str
+    tree: ast.Module
     nodes: tuple[ast.AST, ...]
 
 
@@ -40,7 +41,8 @@ def files() -> tuple[File, ...]:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         room = AGENT if AGENT in place.parts else place.parts[0] if len(place.parts) > 1 else ""
         text = path.read_text("utf-8")
-        found.append(File(path, name, room, text, (*ast.walk(ast.parse(text)),)))
+        tree = ast.parse(text)
+        found.append(File(path, name, room, text, tree, (*ast.walk(tree),)))
     return (*found,)
 
 

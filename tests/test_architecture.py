@@ -43,12 +43,12 @@ FOREIGN = {
 
 @cache
 def modules() -> list[tuple[str, Path, ast.Module]]:
-    return [(f.room or f.path.stem, f.path, ast.parse(f.text)) for f in house.files()]
+    return [(f.room or f.path.stem, f.path, f.tree) for f in house.files()]
 
 
 @cache
-def nodes(tree: ast.Module) -> list[ast.AST]:
-    return [*ast.walk(tree)]
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return next(f.nodes for f in house.files() if f.tree is tree)
 
 
 def imported_names(tree: ast.Module) -> list[str]:

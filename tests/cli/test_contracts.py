@@ -6,7 +6,6 @@ import csv
 import errno
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,22 +14,22 @@ from pathlib import Path
 
 import pytest
 from build import K, kernel_details
-from conftest import run_cli
+from conftest import Done, run_cli
 
 from npuperf.model.result import Partition
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def npuperf(*arguments: object, columns: int = 80, **more: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "npuperf", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
+def npuperf(*arguments: object) -> Done:
+    return run_cli([*map(str, arguments)], columns=80)
 
 
 @pytest.fixture(scope="module")
 def document(sample: Path) -> dict:
-    done = npuperf("analyze", sample, "--format", "json")
+    """Of a process of its own."""
+    command = [sys.executable, "-m", "npuperf", "analyze", str(sample), "--format", "json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stderr == ""
     return json.loads(done.stdout)
 
@@ -45,14 +44,11 @@ def test_csv_shows_the_numbers_of_the_document(sample: Path, document: dict) -> 
         assert {k: int(shown[k]) for k in Partition.__struct_fields__} == step["partition"]
 
 
-def screen(sample: Path, *arguments: str) -> str:
-    """What is shown where the profile's path, which is part of it, is short: our folder may be anywhere."""
-    return str(npuperf("analyze", sample.name, *arguments, cwd=sample.parent).stdout)
-
-
-def test_text_is_plain_when_piped_and_fits_80_columns(sample: Path) -> None:
+def test_text_is_plain_when_piped_and_fits_80_columns(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the profile's path, which is part of it, is short: our folder may be anywhere."""
+    monkeypatch.chdir(sample.parent)
     for arguments in ([], ["--full"]):
-        shown = screen(sample, *arguments)
+        shown = npuperf("analyze", sample.name, *arguments).stdout
         assert "\x1b" not in shown
         assert max(map(len, shown.splitlines())) <= 80
 

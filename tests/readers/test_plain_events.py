@@ -267,7 +267,11 @@ def test_odd_events(tmp_path: Path, odd: str) -> None:
 @pytest.mark.parametrize("field", [*USUAL, "args", "bp", *ARGUMENTS])
 @pytest.mark.parametrize("numeric", [False, True], ids=["texts", "numbers"])
 def test_any_value_in_any_field(tmp_path: Path, field: str, numeric: bool) -> None:
-    """Each value in a slice, an arrow, a name and a counter of their own, between events that are sound."""
+    """Each value in a slice, an arrow, a name and a counter of their own, between events that are sound.
+
+    Whether times are texts or numbers makes no difference to what is in other fields: of those, each value is tried
+    with one of them.
+    """
     path = tmp_path / "trace.json"
     time = "15.25" if numeric else '"15.25"'
     plain = f'{{"ph": "X", "name": "a", "ts": {time}, "dur": 1.5, "args": {{"correlation": 1, "connection_id": 1}}}}'
@@ -278,8 +282,11 @@ def test_any_value_in_any_field(tmp_path: Path, field: str, numeric: bool) -> No
         "C": {"name": '"AI Core Freq"', "pid": "1", "ts": time},
     }
     arguments = {"X": "operation", "f": "x", "M": "name", "C": "MHz"}
+    values = (*ANYTHING, *USUAL.get(field, ()), *ARGUMENTS.get(field, ()))
+    if field not in ("ts", "dur"):
+        values = values[numeric::2]
     taken = 0
-    for value in (*ANYTHING, *USUAL.get(field, ()), *ARGUMENTS.get(field, ())):
+    for value in values:
         made = [plain] * 3
         for kind, usual in members.items():
             inner = {arguments[kind]: '"5"'}
@@ -292,7 +299,7 @@ def test_any_value_in_any_field(tmp_path: Path, field: str, numeric: bool) -> No
             event.setdefault("args", args)
             made += ["{" + ", ".join(f'"{k}": {v}' for k, v in event.items()) + "}", plain]
         taken += same(path, f"[{', '.join([*made, plain])}]", 120)
-    assert taken > len(ANYTHING)
+    assert taken > len(values) // 2
 
 
 def test_times_of_all_lengths(tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ def spread(page: Any) -> None:
         document.querySelectorAll("details").forEach((one) => (one.open = true))""")
 
 
+def thin_out(page: Any) -> None:
+    """Leave two of the rows that differ in nothing but their texts: axe takes seconds for hundreds of them."""
+    page.evaluate("""() => { const seen = new Map();
+        for (const row of document.querySelectorAll("tbody tr")) {
+            const like = row.outerHTML.replace(/>[^<]*</g, "><")
+                .replace(/ (id|href|title|data-[\\w-]+|aria-label)="[^"]*"/g, "");
+            seen.set(like, (seen.get(like) ?? 0) + 1);
+            if (seen.get(like) > 2) row.remove();
+        } }""")
+
+
 def too_wide(page: Any) -> list[str]:
     """What sticks out of the page, that is, is wider than the window and in nothing that scrolls by itself."""
     return list(
@@ -167,6 +178,7 @@ def test_a_page_fits_any_window_and_everybody_can_use_it(
         assert too_wide(page) == []
     spread(page)
     assert too_wide(page) == []
+    thin_out(page)
     violations = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     grave = [v for v in violations if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"][:150], len(v["nodes"])) for v in grave] == []
