@@ -22,7 +22,7 @@ from npuperf.tune import request
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "gates.md").read_text("utf-8")
 DOCUMENTS = {"analyze": Result, "tune": Tuning}
-UNITS = {"percent": "%", "ns": "time", "count": "count", "bytes": "bytes"}
+UNITS = {"percent": "%", "ns": "time", "count": "count", "bytes": "bytes", "mhz": "MHz"}
 
 assert request
 register_all()

@@ -59,12 +59,14 @@ _UNITS: Final[dict[MetricUnit, dict[str, int]]] = {
     "ns": {**NS_PER_UNIT, "µs": 1_000, "μs": 1_000},
     "count": {"": 1},
     "bytes": {"": 1, **_BYTES},
+    "mhz": {"": 1, "mhz": 1},
 }
 _SPELLED: Final[dict[MetricUnit, tuple[tuple[str, int], ...]]] = {
     "percent": (("%", 1),),
     "ns": (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)),
     "count": (("", 1),),
     "bytes": (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)),
+    "mhz": (("MHz", 1),),
 }
 _PLAIN: Final = re.compile(r"[^\s<>=!()\[\],\"']+")
 
@@ -72,8 +74,8 @@ _PLAIN: Final = re.compile(r"[^\s<>=!()\[\],\"']+")
 class Condition(Struct, frozen=True):
     """A gate as it was asked for, of which ``expr`` has the words.
 
-    ``limit`` and ``floor`` are as the metric counts: percent, ns, bytes or things; with ``relative`` a change against
-    the baseline, and with ``share`` percent of the baseline's value. ``word``: the limit where that is one.
+    ``limit`` and ``floor`` are as the metric counts: percent, ns, bytes, MHz or things; with ``relative`` a change
+    against the baseline, and with ``share`` percent of the baseline's value. ``word``: the limit where that is one.
     ``aggregate``: None where none is named, which is the median of the steps, or the metric's one value. ``of``: it
     fails if ``times`` of so many runs failed, None where every run counts by itself.
     """
@@ -219,7 +221,7 @@ def _refuse(text: str, why: Message, hint: Message) -> NoReturn:
 
 
 def _examples(metrics: Iterable[Metric]) -> str:
-    limits: dict[MetricUnit, str] = {"percent": "3%", "ns": "5ms", "count": "0", "bytes": "1GiB"}
+    limits: dict[MetricUnit, str] = {"percent": "3%", "ns": "5ms", "count": "0", "bytes": "1GiB", "mhz": "1700MHz"}
     plain = [metric for metric in metrics if metric.argument != "required" and not metric.expects]
     return ", ".join(f"{metric.name}>{limits[metric.unit]}" for metric in plain[:5])
 
@@ -240,6 +242,8 @@ def _needed(metric: Metric) -> Message:
         return say("{metric} is a time: give ns, us, ms or s", metric=metric.name)
     if metric.unit == "bytes":
         return say("{metric} is a number of bytes: give none, B, KiB, MiB or GiB", metric=metric.name)
+    if metric.unit == "mhz":
+        return say("{metric} is in MHz", metric=metric.name)
     return say("{metric} is a count", metric=metric.name)
 
 

@@ -77,7 +77,11 @@ def judge_gate(
         runs = [found, *(metric.measure(one, argument) for one in again)]
         apart = None if comparison is None or condition.metric.exact else told_apart(comparison.parity)
         sure = comparison.sure_ns if comparison is not None and metric.name == "step_time" else 0
-        answer, baseline, limit = _changed(condition, runs, before, sure)
+        of_one_work = comparison is None or comparison.workload != "different"
+        if of_one_work and all(one.same_doubt or not one.at_least for one in (*runs, *before)):
+            answer, baseline, limit = _changed_alike(condition, runs, before, sure)
+        else:
+            answer, baseline, limit = _changed(condition, runs, before, sure)
         if apart is not None:
             answer = _Answer("cannot_tell", apart)
     else:
@@ -195,20 +199,32 @@ def _held(condition: Condition, found: Measured, value: float, limit: float, whe
     """Hold a value against a limit; ``where``: in which steps it fails, or of which it is.
 
     What may be more can fail "more than", and pass "less than", for sure. A gate on too much passes, too, if it does
-    with all that may belong to it.
+    with all that may belong to it, and one on too little fails if it does with all of it.
     """
     holds = _HOLDS[condition.sign]
     failed = holds(value, limit)
     certain = value > limit if condition.sign in ("=", "!=") else failed == condition.upward  # whatever there is more
-    if found.at_least and not certain:
-        all_counted = "max" if condition.aggregate == "each" else condition.aggregate
-        most = _value(condition, Measured(series=found.most), all_counted)[0] if condition.upward else None
-        if most is None or holds(most, limit):
-            why = found.reason or say("the result is incomplete: at least {value}", value=number(value))
+    most, unit = _with_all(condition, found) if found.at_least else None, condition.metric.unit
+    if found.at_least and not certain and (most is None or holds(most, limit) != failed):
+        why = found.reason or say("the result is incomplete: at least {value}", value=number(value))
+        if most is None:
             return _Answer("cannot_tell", why)
+        bounds = say("between {least} and {most}", least=quantity(value, unit), most=quantity(most, unit))
+        return _Answer("cannot_tell", chain(why, bounds))
+    up_to = say("at most {value}", value=quantity(most, unit)) if most is not None and found.same_doubt else None
     single = None if failed else _single_steps(condition, found, limit)
-    told = [why for why in (where, found.reason, single) if why]
+    told = [why for why in (where, found.reason, up_to, single) if why]
     return _Answer("fail" if failed else "pass", chain(*told) if told else None, value)
+
+
+def _with_all(condition: Condition, found: Measured) -> float | None:
+    """Return what a figure comes to with all that may belong to it; of single steps the furthest on the failing side.
+
+    None where nothing tells how much that may be.
+    """
+    if condition.aggregate == "each":
+        return (max if condition.upward else min)((value for one in found.most for value in one), default=None)
+    return _value(condition, Measured(series=found.most), condition.aggregate)[0]
 
 
 def _single_steps(condition: Condition, found: Measured, limit: float) -> Message | None:
@@ -291,6 +307,25 @@ def _changed(
     if doubt is not None:
         answer = _Answer("cannot_tell", doubt, answer.value, answer.interval)
     return answer, base, limit
+
+
+def _changed_alike(
+    condition: Condition, runs: Sequence[Measured], before: Sequence[Measured], sure: float
+) -> tuple[_Answer, float | None, float | None]:
+    """Judge a change of what is known between bounds, where the same work leaves the same open on both sides.
+
+    What holds of the least and of the most of both holds between them, too: the work is one, and only its time differs.
+    """
+    doubtful = [one for one in (*runs, *before) if one.at_least]
+    least = [[replace(one, at_least=False) for one in side] for side in (runs, before)]
+    at_least = _changed(condition, least[0], least[1], sure)
+    if not doubtful:
+        return at_least
+    most = [[replace(one, series=one.most or one.series) for one in side] for side in least]
+    at_most = _changed(condition, most[0], most[1], sure)
+    if at_most[0].status == at_least[0].status:
+        return at_least
+    return replace(at_least[0], status="cannot_tell", reason=doubtful[0].reason), *at_least[1:]
 
 
 def _middle(condition: Condition, runs: Sequence[Measured]) -> tuple[float | None, Message | None]:

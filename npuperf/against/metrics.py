@@ -10,6 +10,7 @@ from msgspec import structs
 from npuperf.base.messages import Message, say, say_n, series
 from npuperf.model.comparison import COUNTED
 from npuperf.model.document import Measured, Metric, register
+from npuperf.model.efficiency_result import Efficiency, EfficiencySum
 from npuperf.model.parts import CountKind, Part
 from npuperf.model.result import Bound, Device, Partition, Result
 
@@ -62,6 +63,13 @@ def register_all() -> None:
         Metric("memory_fragments", "percent", Result, _memory("fragments_share", max)),
         Metric("memory_leak", "bytes", Result, _memory("leak_bytes_per_step", max)),
         Metric("memory_headroom", "bytes", Result, _memory("headroom_bytes", min), worst="least"),
+        Metric("mfu", "percent", Result, _of_peak(lambda e: e.kernels, lambda _: _NO_FORMULA), worst="least"),
+        Metric("hfu", "percent", Result, _of_peak(lambda e: e.hfu, lambda _: _NO_FORMULA), worst="least"),
+        Metric("mfu.palm", "percent", Result, _of_peak(lambda e: e.palm, _untold_size), worst="least"),
+        Metric("mfu.verl", "percent", Result, _of_peak(lambda e: e.verl, _untold_size), worst="least"),
+        Metric("cube_busy", "percent", Result, _of_peak(lambda e: e.cube_busy, lambda _: _NO_COUNTERS), worst="least"),
+        Metric("recoverable_time", "ns", Result, _of_peak(lambda e: e.recoverable_ns, lambda _: _NO_ROOF, 1, _BETWEEN)),
+        Metric("clock", "mhz", Result, _clock, worst="least"),
         Metric("findings", "count", Result, _problems, words=_SEVERITIES),
         Metric("finding", "count", Result, _problems, "required", _rules, words=_SEVERITIES),
         Metric(
@@ -224,6 +232,81 @@ def _memory(what: str, worst: Callable[[list[float]], float]) -> _Measure:
         return Measured(worst([100 * v if what.endswith("share") else float(v) for v in known]))
 
     return measure
+
+
+#: What efficiency needs, and what records it.
+_NO_COUNTERS: Final = say(
+    "the counters of kernels are not recorded (npuperf profile --level 1 --aic-metrics PipeUtilization)"
+)
+_NO_PEAK: Final = say(
+    "nothing tells the peak of the cube cores: counters of kernels do (npuperf profile --level 1 --aic-metrics "
+    "PipeUtilization), or give --soc"
+)
+_NO_FORMULA: Final = say("no kernel on cube cores has shapes that tell its products (npuperf profile --level 1)")
+_NO_ROOF: Final = say(
+    "no kernel has shapes that tell what its roof is (npuperf profile --level 1), or the chip is unknown (give --soc)"
+)
+_BETWEEN: Final = say("least to the best kernels of each kind, most to their roofs")
+_OPEN: Final = say("masks, kernels without a formula and what was computed anew leave open how much is useful")
+
+
+def _of_peak(
+    part: Callable[[EfficiencySum], tuple[float, float] | float | None],
+    lacking: Callable[[Result], Message],
+    scale: int = 100,
+    doubt: Message = _OPEN,
+) -> _Measure:
+    """Measure what efficiency tells in every step, at least and at most; shares in percent.
+
+    ``lacking``: why there is none although the peak is known; ``doubt``: what leaves it between bounds.
+    """
+
+    def measure(result: Result, _: str | None) -> Measured:
+        devices = [d for d in result.devices if d.window.span_ns]
+        if not devices:
+            return Measured(reason=_NO_TASK)
+        least: list[tuple[float, ...]] = []
+        most: list[tuple[float, ...]] = []
+        for device in devices:
+            own = _efficiencies(device)
+            shares = [part(one.summed) for one in own if one is not None]
+            bounds = [one if isinstance(one, tuple) else (one, one) for one in shares if one is not None]
+            if len(bounds) < len(own):
+                return Measured(reason=_NO_PEAK if None in own else lacking(result))
+            least.append(tuple(float(scale * low) for low, _ in bounds))
+            most.append(tuple(float(scale * high) for _, high in bounds))
+        if least == most:
+            return Measured(series=tuple(least))
+        return Measured(reason=doubt, at_least=True, series=tuple(least), most=tuple(most), same_doubt=True)
+
+    return _of_whole_tables(measure)
+
+
+def _efficiencies(device: Device) -> list[Efficiency | None]:
+    """Return the efficiency of every step that counts; without steps, of what is judged."""
+    judged = device.efficiency if device.judged is None else device.judged.efficiency
+    return [step.efficiency for step in device.whole_steps] or [judged]
+
+
+def _untold_size(result: Result) -> Message:
+    """Say why there is no MFU by the model's size."""
+    if result.model is None:
+        return say("the model's size is not given (--params and what follows it, or --model-flops)")
+    return say("no whole step is recorded, or the model's size is not that of this run (see the warnings)")
+
+
+def _clock(result: Result, _: str | None) -> Measured:
+    """The clock of the cube cores as counters tell it, MHz, of the slowest device."""
+    devices = [d for d in result.devices if d.window.span_ns]
+    if not devices:
+        return Measured(reason=_NO_TASK)
+    known = [d.efficiency for d in devices if d.efficiency is not None and d.efficiency.basis == "counters"]
+    if len(known) < len(devices):
+        return Measured(reason=_NO_COUNTERS)
+    clocks = [one.clock_mhz for one in known if one.clock_mhz is not None]
+    if len(clocks) < len(devices):
+        return Measured(reason=say("counters tell only the product of cores and clock here: no kernel has few blocks"))
+    return Measured(min(clocks))
 
 
 def _counted(kind: CountKind, *, moved: bool = False) -> _Measure:

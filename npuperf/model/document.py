@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from npuperf.base.errors import ExitCode, with_hint
-from npuperf.base.messages import Message, Quantity, ns, number, share, size
+from npuperf.base.messages import Message, Parameter, ns, number, say, share, size
 from npuperf.model.comparison import WaterfallPart
 from npuperf.model.parts import SCHEMA_VERSION, Model, Part
 
@@ -19,8 +19,8 @@ from npuperf.model.parts import SCHEMA_VERSION, Model, Part
 Status = Literal["pass", "fail", "cannot_tell"]
 #: What a gate that fails does: stop the pipeline, or say so.
 Level = Literal["fail", "warn"]
-#: What a metric counts in: percent of the step or window, nanoseconds, bytes, or things.
-MetricUnit = Literal["percent", "ns", "count", "bytes"]
+#: What a metric counts in: percent of the step or window, nanoseconds, bytes, megahertz, or things.
+MetricUnit = Literal["percent", "ns", "count", "bytes", "mhz"]
 
 
 class OverLimit(Model, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class OverLimit(Model, frozen=True, kw_only=True):
 class Gate(Model, frozen=True, kw_only=True):
     """A condition that a pipeline asked for. ``value``: what was found, ``limit``: what it is held against.
 
-    ``unit`` is that of both: percent, nanoseconds, bytes, or things. ``baseline``: the same of the baseline, and
+    ``unit`` is that of both: percent, nanoseconds, bytes, MHz, or things. ``baseline``: the same of the baseline, and
     ``interval`` by how much the value differs from it, where the gate is relative to one: ``limit`` is then the value
     beyond which it fails; ``explained_by``: the parts of the waterfall that explain a failure, and ``causes``: of a job
     what is behind them; ``runs``: of the last runs (this one last) whether each failed, where a gate asks for several.
@@ -71,7 +71,8 @@ class Measured(Struct, frozen=True):
     With both the value is what counts unless another aggregate is asked for. With neither it cannot be told, for a
     ``reason``. ``at_least``: there may be more, for that reason. ``named``: words and what each is about, for metrics
     whose limits are words. ``absent``: nothing here has the name that was asked about, so that it may be misspelt;
-    the ``reason`` has those that there are. ``most``: the series if all were counted of which it is not known.
+    the ``reason`` has those that there are. ``most``: the series if all were counted of which it is not known;
+    ``same_doubt``: of the same work as much is not known in any run, so that two runs can be held against each other.
     """
 
     value: float | None = None
@@ -82,6 +83,7 @@ class Measured(Struct, frozen=True):
     named: tuple[tuple[str, str], ...] | None = None
     absent: bool = False
     most: tuple[tuple[float, ...], ...] = ()
+    same_doubt: bool = False
 
 
 class Metric(Struct, frozen=True):
@@ -107,7 +109,7 @@ class Metric(Struct, frozen=True):
     @property
     def exact(self) -> bool:
         """Whether it has no noise."""
-        return self.unit in ("count", "bytes")
+        return self.unit in ("count", "bytes", "mhz")
 
 
 #: Every metric, by name. A made-up one is one call of :func:`register`.
@@ -124,7 +126,7 @@ def metrics_of(document: type) -> dict[str, Metric]:
     return {name: metric for name, metric in METRICS.items() if issubclass(document, metric.document)}
 
 
-def quantity(value: float | None, unit: MetricUnit) -> Quantity | None:
+def quantity(value: float | None, unit: MetricUnit) -> Parameter:
     """Return what a gate found, or what it is held against, to be shown."""
     if value is None:
         return None
@@ -132,6 +134,8 @@ def quantity(value: float | None, unit: MetricUnit) -> Quantity | None:
         return share(value / 100)
     if unit == "ns":
         return ns(value)
+    if unit == "mhz":
+        return say("{mhz} MHz", mhz=number(value))
     return size(round(value)) if unit == "bytes" else number(value)
 
 

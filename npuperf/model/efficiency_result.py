@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import structs
+
 from npuperf.base.messages import Message
 from npuperf.model.parts import Model
 
@@ -101,6 +103,20 @@ class Roofs(Model, frozen=True, kw_only=True):
     hbm_of_chip: bool
 
 
+class EfficiencySum(Model, frozen=True, kw_only=True):
+    """What gates ask of a step's efficiency, as shares of its peak × time; ``hfu`` with what nothing tells in its most.
+
+    ``kernels``: of :class:`Mfu`, likewise; both null where no kernel has a formula.
+    """
+
+    hfu: tuple[float, float] | None
+    kernels: tuple[float, float] | None
+    cube_busy: float | None
+    recoverable_ns: tuple[int, int] | None
+    palm: float | None = None
+    verl: float | None = None
+
+
 class Efficiency(Model, frozen=True, kw_only=True):
     """Where a device's peak × time goes, in a window of ``span_ns``.
 
@@ -136,3 +152,51 @@ class Efficiency(Model, frozen=True, kw_only=True):
     roofs: Roofs | None = None
     recoverable_ns: tuple[int, int] | None = None
     roof_contradictions: int = 0
+
+    @property
+    def summed(self) -> EfficiencySum:
+        """What gates ask for."""
+        told, untold = self.formula_share != 0, self._untold_share
+        hfu, kernels = ((low, min(high + untold, 1.0)) for low, high in (self.hfu, self.mfu.kernels))
+        return EfficiencySum(
+            hfu=hfu if told else None,
+            kernels=kernels if told else None,
+            cube_busy=self.cube_busy_share,
+            recoverable_ns=self.recoverable_ns,
+            palm=self.mfu.palm,
+            verl=self.mfu.verl,
+        )
+
+    def of_sum(self, own: EfficiencySum, span_ns: int) -> Efficiency:
+        """Return a window of the same device of which only the sum was kept."""
+        whole = self.peak_flop_per_s * span_ns / 1e9
+        low, high = own.hfu or (0.0, 0.0)
+        return structs.replace(
+            self,
+            span_ns=span_ns,
+            cube_busy_flop=None if own.cube_busy is None else own.cube_busy * whole,
+            cube_busy_share=own.cube_busy,
+            useful_flop=(low * whole, high * whole),
+            hfu=(low, high),
+            mfu=Mfu(kernels=own.kernels or (0.0, 0.0), palm=own.palm, verl=own.verl),
+            tokens_per_s=None,
+            parts=[],
+            idle=[],
+            formula_share=0.0 if own.hfu is None else 1.0,
+            reason=None,
+            recoverable_ns=own.recoverable_ns,
+        )
+
+    @property
+    def _untold_share(self) -> float:
+        """How much of the peak may be useful beyond what formulas tell: what kernels without one do on cube cores.
+
+        That is as many products as counters tell; where these are missing or odd, as their time would allow.
+        """
+        if self.formula_share in (None, 1.0):
+            return 0.0
+        if self.reason is not None:
+            return max(1 - self.hfu[1], 0.0)
+        bounded = self.cube_busy_flop is not None and not self.odd
+        open_: set[EfficiencyPartName] = {"cube_busy_without_formula", *(() if bounded else ("cube_idle",))}
+        return sum(one.share for one in self.parts if one.part in open_)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.base.messages import NOTHING, Message, say
+from npuperf.model.efficiency_result import Efficiency
 from npuperf.model.memory_result import Memory
 from npuperf.model.result import (
     AlsoFound,
@@ -87,7 +88,9 @@ def unfolded(result: Result) -> Result:
     """
     of_rank = {device.rank: device.device for device in result.devices}
     devices = [
-        replace(device, steps=_steps(device.step_columns), step_columns=None) if device.step_columns else device
+        replace(device, steps=_steps(device.step_columns, device.efficiency), step_columns=None)
+        if device.step_columns
+        else device
         for device in result.devices
     ]
     return replace(result, devices=devices, findings=[one for f in result.findings for one in _apart(f, of_rank)])
@@ -186,14 +189,25 @@ def _columns(steps: Sequence[Step]) -> StepColumns | None:
     parts = {name: [getattr(step.partition, name) for step in steps] for name in Partition.__struct_fields__}
     added = _added_up({name: parts[name] for name in _PARTS}, len(steps))
     kept = {name: ns for name, ns in parts.items() if (ns != added[name] if name in _SUMS else any(ns))}
-    return StepColumns(step=[step.step for step in steps], whole=[step.whole for step in steps], parts=kept)
+    return StepColumns(
+        step=[step.step for step in steps],
+        whole=[step.whole for step in steps],
+        parts=kept,
+        efficiency=None
+        if any(step.efficiency is None for step in steps)
+        else [step.efficiency.summed for step in steps if step.efficiency is not None],
+    )
 
 
-def _steps(columns: StepColumns) -> list[Step]:
-    """Return the steps that columns are of; what limits each is not among these."""
+def _steps(columns: StepColumns, of_device: Efficiency | None) -> list[Step]:
+    """Return the steps that columns are of; what limits each is not among these, nor what its efficiency consists of.
+
+    ``of_device``: which has their peak.
+    """
     count = len(columns.step)
     known = {name: ns for name, ns in columns.parts.items() if name in Partition.__struct_fields__}
-    if {len(columns.whole), *map(len, known.values())} != {count}:
+    efficient = [None] * count if columns.efficiency is None or of_device is None else columns.efficiency
+    if {len(columns.whole), len(efficient), *map(len, known.values())} != {count}:
         raise ValueError("columns of steps of different lengths")
     parts = {**_added_up(known, count), **known}
     untold = Verdict(bound="unknown", basis="inferred", reason=NOTHING)
@@ -204,8 +218,9 @@ def _steps(columns: StepColumns) -> list[Step]:
             partition=Partition(**{name: ns[at] for name, ns in parts.items()}),
             verdict=untold,
             whole=whole,
+            efficiency=of_device.of_sum(own, parts["span_ns"][at]) if own and of_device else None,
         )
-        for at, (step, whole) in enumerate(zip(columns.step, columns.whole, strict=True))
+        for at, (step, whole, own) in enumerate(zip(columns.step, columns.whole, efficient, strict=True))
     ]
 
 
