@@ -203,6 +203,7 @@ def list_operators(sums: dict[Key, OperatorSum], thresholds: Thresholds) -> list
             roof_share=s.roofed.roof_ns / s.roofed.ns if s.roofed.ns else None,
             recoverable_ns=(s.roofed.least, s.roofed.most) if s.roofed.ns else None,
             bound_by=s.roofed.limit,
+            roofed_ns=s.roofed.ns,
             flop_per_s=s.roofed.flop / s.roofed.flop_ns * NS_PER_S if s.roofed.flop_ns else None,
             intensity=s.roofed.placed[0] / s.roofed.placed[1] if s.roofed.placed[1] else None,
         )

@@ -709,9 +709,9 @@ class Operator(Model, frozen=True, kw_only=True):
     ``useful_flop``: of products, least and most, by the shapes of kernels that tell it, ``cube_busy_flop``: by the
     counters of those that have them, both in FP16 units; null where none does. ``bound_by``: the nearest roof for most
     of the time, or scalar work, ``roof_share``: the part of the time that nearest roofs take, ``recoverable_ns``: what
-    could be won, least and most, all of kernels with a roof; ``flop_per_s``: of cube cores in FP16 units, or operations
-    of vector cores, by kernels whose shapes tell them, ``intensity``: the same per byte that must be moved; null where
-    nothing tells.
+    could be won, least and most, both of kernels with a roof, ``roofed_ns``: the time of these; ``flop_per_s``: of cube
+    cores in FP16 units, or operations of vector cores, by kernels whose shapes tell them, ``intensity``: the same per
+    byte that must be moved; null where nothing tells.
     """
 
     type: str
@@ -735,6 +735,7 @@ class Operator(Model, frozen=True, kw_only=True):
     roof_share: float | None = None
     recoverable_ns: tuple[int, int] | None = None
     bound_by: Limit | None = None
+    roofed_ns: int = 0
     flop_per_s: float | None = None
     intensity: float | None = None
 

@@ -71,7 +71,8 @@ class Usage:
     ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
     on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0;
-    ``worth``: of the types that were asked about.
+    ``worth``: of the types that were asked about; ``winnable``: by type, the part of its time that could be won at
+    most, were its kernels as fast as their roofs; a type without any roof is not in it.
     """
 
     soc: str | None
@@ -87,6 +88,7 @@ class Usage:
     dynamic: float | None
     most_blocks: int | None
     worth: Worth
+    winnable: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -95,10 +97,25 @@ class Usage:
 
     def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
         """Return the operator types with most time (that is ``felt`` and can be tuned, or any), the most first."""
-        time = np.where(self.felt & self.tunable, self.dur, 0) if felt else self.dur
+        return list(self._times(felt=felt, tunable=felt))[:count]
+
+    def at_most(self) -> dict[str, int]:
+        """Return what tuning the types could win per step at most, ns: to their roofs, else all of their time.
+
+        Of types that were replayed no more than that says; without a replay of time that is felt. The most comes first.
+        """
+        replayed = self.worth.reason is None and self.worth.each
+        time = self._times(felt=not replayed, tunable=True)
+        won = {t: round(ns * self.winnable.get(t, 1.0)) // self.steps for t, ns in time.items()}
+        if replayed:
+            won = {t: min(won[t], replayed[t]) for t in self.busiest() if replayed.get(t)}
+        return dict(sorted(won.items(), key=lambda one: -one[1]))
+
+    def _times(self, *, felt: bool, tunable: bool) -> dict[str, float]:
+        chosen = (self.felt | (not felt)) & (self.tunable | (not tunable))
+        time = np.where(chosen, self.dur, 0)
         total = np.bincount(self.types.codes + 1, time, minlength=1)[1:]
-        order = [int(i) for i in np.argsort(-total, kind="stable") if total[i] > 0]
-        return [self.types.names[i] for i in order[:count]]
+        return {self.types.names[i]: float(total[i]) for i in np.argsort(-total, kind="stable") if total[i] > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +174,21 @@ def read_profiled(path: Path, recording: Recording | None = None, asked: Asked =
             tunable=on_cores(kernels),
             most_blocks=int(blocks.max()) if len(blocks) else None,
             worth=Worth.of(answers, expressions),
+            winnable=_winnable(result),
         )
         return Profiled(path, result, usage)
     return None
+
+
+def _winnable(result: Result) -> dict[str, float]:
+    """Return for each type which part of its time could be won at most: of kernels without a roof all."""
+    time: dict[str, int] = {}
+    won: dict[str, int] = {}
+    for one in result.window_operators:
+        time[one.type] = time.get(one.type, 0) + one.total_ns
+        if one.recoverable_ns is not None:
+            won[one.type] = won.get(one.type, 0) + one.recoverable_ns[1] - one.roofed_ns
+    return {type_: 1 + ns / time[type_] for type_, ns in won.items() if time[type_]}
 
 
 def _expressions(recording: Recording, asked: Asked) -> dict[str, str]:

@@ -21,7 +21,7 @@ from npuperf.base.cann import cann_version, find_program, set_env_script
 from npuperf.base.errors import ExitCode, InputError, UsageError, unreadable
 from npuperf.base.escape import for_shell
 from npuperf.base.files import read_input
-from npuperf.base.messages import Message, chain, say, series, share
+from npuperf.base.messages import Message, Parameter, chain, say, series, share
 from npuperf.model.document import Problem
 from npuperf.model.tuning import Check, PlannedProgram, TunePlan
 from npuperf.tune import bank, preflight
@@ -235,39 +235,58 @@ def _operators(request: TuneRequest, usage: Usage | None) -> tuple[tuple[str, ..
 
 
 def _worth_tuning(usage: Usage, top: int) -> tuple[str, ...]:
-    """Return the operator types that shorten the step most, as the replay says. Raises UsageError where none does.
+    """Return the operator types of which tuning can win most. Raises UsageError where that shortens no step.
 
-    Where it abstains those with most time in phases that neither the host nor communication limits.
+    What can be won ends at their roofs, where these are known, else all their time counts; and no more than the replay
+    says, or where it abstains in phases that neither the host nor communication limits.
     """
     from npuperf.advise import load_thresholds
 
-    busiest, worth = usage.busiest(), usage.worth
+    busiest, worth, won = usage.busiest(), usage.worth, usage.at_most()
     hint = say("npuperf analyze says what limits the step; --ops tunes anyway")
     if not busiest:
         what = say("no operator runs in compute-bound time: tuning would not shorten the step")
         raise UsageError(what, hint=hint)
+    chosen = list(won)[:top]
     if worth.reason is not None or not worth.each:
-        return tuple(busiest[:top])
-    chosen = sorted((t for t in busiest if worth.each.get(t)), key=lambda t: -worth.each[t])[:top]
-    saved = min(worth.together, sum(worth.each[t] for t in chosen))
+        return tuple(chosen)
+    saved = min(worth.together, sum(won[t] for t in chosen))
     least = load_thresholds({}).compare_ratio  # what no verification could tell from the same
     if saved < least * usage.step_ns:
-        what = say("tuning would not shorten the step by {least}: replayed with no time in the operators that have "
-                   "most ({types}), it is {saved} shorter",
-                   least=share(least), types=series(busiest[:_NAMED]), saved=share(saved / usage.step_ns))  # fmt: skip
+        names, time = series((chosen or busiest)[:_NAMED]), share(saved / usage.step_ns)
+        if any(t in usage.winnable for t in chosen):
+            what = say("tuning would not shorten the step by {least}: replayed with the operators that could win most "
+                       "({types}) as fast as the chip can run them, it is {saved} shorter at most",
+                       least=share(least), types=names, saved=time)  # fmt: skip
+        else:
+            what = say("tuning would not shorten the step by {least}: replayed with no time in the operators that have "
+                       "most ({types}), it is {saved} shorter",
+                       least=share(least), types=names, saved=time)  # fmt: skip
         raise UsageError(what, hint=hint)
     return tuple(chosen)
 
 
 def _choice(types: Sequence[str], usage: Usage) -> Check:
     """Say why these operators were chosen."""
-    required, worth = say("operators whose time the step feels"), usage.worth
+    required, worth, won = say("operators whose time the step feels"), usage.worth, usage.at_most()
+    roofed = [t for t in types if t in usage.winnable]
     if worth.reason is not None or not worth.each:
         why = worth.reason or say("the replay gives no figures")
-        found = say("chosen by their time alone, as nothing could be replayed: {why}", why=why)
+        if roofed:
+            found = say("chosen by what they could win up to their roofs, as nothing could be replayed: {why}", why=why)
+        else:
+            found = say("chosen by their time alone, as nothing could be replayed: {why}", why=why)
         return Check(name="operators", status="warn", required=required, found=found, hard=False)
-    saved = series(say("{name} {share}", name=t, share=share(worth.each.get(t, 0) / usage.step_ns)) for t in types)
-    found = say("without any time in them the step is shorter by at most: {saved}", saved=saved)
+
+    def saved(some: Sequence[str]) -> Parameter:
+        return series(say("{name} {share}", name=t, share=share(won.get(t, 0) / usage.step_ns)) for t in some)
+
+    rest = [t for t in types if t not in usage.winnable]
+    found = chain(
+        say("as fast as the chip can run them the step is shorter by at most: {saved}", saved=saved(roofed))
+        if roofed else None,
+        say("without any time in them the step is shorter by at most: {saved}", saved=saved(rest)) if rest else None,
+    )  # fmt: skip
     return Check(name="operators", status="ok", required=required, found=found, hard=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from build import H, K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry
 
-from npuperf.tune.savings import read_profiled, savings
+from npuperf.tune.savings import Worth, read_profiled, savings
 
 
 def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
@@ -64,6 +65,74 @@ def test_the_busiest_operators_are_chosen_from_the_profile(place: Place) -> None
     assert {s["basis"] for s in found["savings"]} == {"type"}
     none = place.run(*OP, "--top", "3", "--run", "elsewhere")
     assert none.returncode == 2 and "npuperf profile" in none.stderr
+
+
+# --- roofs ---------------------------------------------------------------------------------------------------------
+
+#: Inputs and outputs of kernels in BF16, and their counters: all 20 cores work at 1650 MHz for the whole time.
+OPERANDS = ("Input Data Types", "Input Formats", "Output Shapes", "Output Data Types", "Output Formats",
+            "aicore_time(us)", "aic_total_cycles", "cube_utilization(%)")  # fmt: skip
+SHAPES = {"MatMulV2": ("4096,2048;2048,1536", "4096,1536"), "MatMulV3": ("1024,2048;2048,640", "1024,640")}
+
+
+def with_roofs(root: Path) -> Path:
+    """Two steps of four MatMulV2 of 100 us, of which 95.3 are needed, and four MatMulV3 of 50 us, of which 9.9 are.
+
+    2 · 4096 · 2048 · 1536 and 2 · 1024 · 2048 · 640 FLOP at 20 · 1650e6 · 8192 a second; then the host waits for them,
+    and three Add for the host.
+    """
+    kernels, clock = [], 0
+    host = [H("x", 0, 10)]
+    for step in range(2):
+        for type_, dur in (("MatMulV2", 100_000), ("MatMulV3", 50_000)):
+            for i in range(4):
+                kernels.append(K(clock, dur, f"{type_}_{i}", type_, "AI_CORE", 2, 20, 0, step, clock - 300_000,
+                                 shapes=SHAPES[type_][0]))  # fmt: skip
+                clock += dur + 500
+        host.append(H("AscendCL@aclrtSynchronizeStream", clock - 340_000, 340_000 - 500))
+        for i in range(3):
+            clock += 400_000
+            kernels.append(K(clock, 5_000, f"add_{i}", "Add", "AI_VECTOR_CORE", 2, 40, 0, step, clock - 8_000))
+            clock += 5_000
+    folder = ascend_pt(root, kernels, {0: (0, clock // 2), 1: (clock // 2, clock)}, cores="20,40", host=host)
+    (table,) = folder.rglob("kernel_details.csv")
+    header, *lines = table.read_text().splitlines()
+    rows = [f"{header},{','.join(OPERANDS)}"]
+    for kernel, line in zip(kernels, lines, strict=True):
+        us = kernel.dur / 1000
+        more = (*("N/A",) * 5, 0, 0, 0)
+        if kernel.type in SHAPES:
+            out = f'"{SHAPES[kernel.type][1]}"'
+            more = ("DT_BF16;DT_BF16", "ND;ND", out, "DT_BF16", "ND", us, round(us * 1650 * 20), 100)
+        rows.append(f"{line},{','.join(map(str, more))}")
+    table.write_text("\r\n".join(rows) + "\r\n", newline="")
+    return folder
+
+
+def test_operators_are_chosen_by_what_can_be_won(place: Place) -> None:
+    """4 · (50 - 9.93) of 1,819 us, and not the longer ones, of which 4 · (100 - 95.33) can be won."""
+    with_roofs(place.root / "result")
+    done = place.run(*OP, "--top", "1", "--dry-run", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    plan = document(done)
+    assert json.loads(plan["ops"]) == {"tune_ops_type": ["MatMulV3"]}
+    (check,) = [c for c in plan["checks"] if c["name"] == "operators"]
+    assert check["found"] == "as fast as the chip can run them the step is shorter by at most: MatMulV3 8.8 %"
+
+
+def test_what_can_be_won_ends_at_the_roof(tmp_path: Path) -> None:
+    """With a replay, and without one, where time counts that neither the host nor communication bounds."""
+    profiled = read_profiled(with_roofs(tmp_path), asked=lambda types: types)
+    assert profiled is not None
+    roofs = {"MatMulV2": 2 * 4096 * 2048 * 1536 / 270.336e3, "MatMulV3": 2 * 1024 * 2048 * 640 / 270.336e3}
+    won = {"MatMulV3": 4 * (50_000 - roofs["MatMulV3"]), "MatMulV2": 4 * (100_000 - roofs["MatMulV2"])}
+    found = profiled.usage.at_most()
+    assert list(found) == ["MatMulV3", "MatMulV2", "Add"]
+    assert all(0 <= won[type_] - found[type_] < 10 for type_ in won)
+    assert found["Add"] <= 15_000  # no roof: all of its time, as far as the step feels it
+    adds = profiled.usage.types.flag([name == "Add" for name in profiled.usage.types.names])
+    alone = dataclasses.replace(profiled.usage, worth=Worth(), felt=adds)
+    assert alone.at_most() == {"Add": 15_000}
 
 
 def test_what_subgraphs_save_per_step_is_not_known(place: Place) -> None:
