@@ -302,12 +302,12 @@ def _row_parts(kernel: Kernel) -> tuple[str, str]:
 
 
 def _pipes(cube: bool, ns: int) -> str:
-    """Times of the pipes: most of the kernel in its core's main ones."""
+    """Times of the pipes: most of the kernel in its core's main ones, of 20 cube and 40 vector cores at 1650 MHz."""
     t = ns * 0.97 / 1000
     if cube:
         return (
             f"{t:.3f},{round(t * 33000)},{t * 0.78:.3f},0.78,{t * 0.3:.3f},0.3,{t * 0.6:.3f},0.6,{t * 0.8:.3f},0.8,"
-            f"{t * 0.5:.3f},0.5,0.004,0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,97.321"
+            f"{t * 0.5:.3f},0.5,0.004,0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,97.000"
         )
     return (
         "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,"
