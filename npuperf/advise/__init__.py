@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from npuperf.advise import (
+    clock,
     core_use,
     fused_operators,
     host_waits,
@@ -58,9 +59,11 @@ RULES: Final[list[Rule]] = [
     core_use.idle_cores,
     core_use.core_limit,
     core_use.super_kernel,
+    clock.low_clock,
     pauses.early_steps,
     pauses.start_up,
     ranks.slow_rank,
+    clock.uneven_clocks,
     ranks.slow_link,
     ranks.uneven_experts,
     ranks.exposed_communication,

@@ -20,8 +20,6 @@ from npuperf.model.parts import KeyedBy, Lack, Workload
 from npuperf.model.result import Result
 from npuperf.model.thresholds import Thresholds
 
-#: Of the clock, relative: sampling it tells no less.
-_CLOCK: Final = 0.01
 #: Of the factor that recording makes a step longer by: measured on few steps, it is no more exact.
 _OVERHEAD: Final = 0.05
 #: Of the launches or the time, that both have: below, the sides did not do the same work.
@@ -106,7 +104,7 @@ def _measured(old: Workload, new: Workload, thresholds: Thresholds) -> Iterator[
     """Yield what makes all times others: the clock of the AI Cores, and what recording costs."""
     if old.frequency_mhz is not None and new.frequency_mhz is not None:
         pairs = list(zip(old.frequency_mhz, new.frequency_mhz, strict=True))
-        if any(abs(b - a) > _CLOCK * max(a, b) for a, b in pairs):
+        if any(abs(b - a) > thresholds.clock_ratio * max(a, b) for a, b in pairs):
             why = say("the AI Core clock of the new side has another range: kernels took more or less time with it")
             if all(b <= a for a, b in pairs):
                 why = say("the AI Core clock of the new side is lower: kernels take longer with it")

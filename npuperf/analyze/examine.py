@@ -18,7 +18,7 @@ from npuperf.analyze.summed import RankSums
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
-from npuperf.device.chip_rate import CubeRate, measure_cube
+from npuperf.device.chip_rate import ChipCounters, CubeRate
 from npuperf.device.cores import Worked, core_use
 from npuperf.device.cube_work import Costs, CubeWork, Peak
 from npuperf.device.efficiency import DeviceEfficiency
@@ -159,11 +159,10 @@ def examine(
         profile = profile.without_steps()
     elif useless and request.step is None:
         profile = profile.without_steps()
-    filed, rate = profile.cores, measure_cube(profile.tasks)
-    if filed.cube is None and rate is not None:
-        profile = structs.replace(profile, cores=rate.as_cores() or filed)
+    filed, counted = profile.cores, ChipCounters.of(profile.tasks, request.cores or profile.cores)
+    profile = structs.replace(profile, cores=counted.cores(filed))
     recorded, types = profile.tasks, type_labels(profile.tasks)
-    measured = own_measured = _Measured.of(profile, types, rate, request)
+    measured = own_measured = _Measured.of(profile, types, counted.rate, request)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
@@ -183,7 +182,7 @@ def examine(
     if useless:
         profile = structs.replace(profile, excerpt=useless)
     study = Study.of(profile, thresholds)
-    _warn(study, request.cores, filed, rate, log)
+    _warn(study, request.cores, filed, counted.rate, log)
     origin = study.timeline.span[0]
     listed = listed.since(origin)
 
@@ -206,7 +205,11 @@ def examine(
     steps = [step.step for step in judged.whole_steps]
     window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
     bound = judged.verdict.bound
+    inside, frequency = within(profile.tasks, span), profile.frequency_mhz
+    clock = counted.clock(window.tasks, inside, cores, window.soc, frequency, origin, thresholds.clock_ratio)
     summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
+    if summary is not None and clock is not None:
+        summary = structs.replace(summary, clock_mhz=clock.mean_mhz)
     replaced = []  # the SuperKernels of this profile beside the same device's earlier profile without them
     if earlier.tasks or earlier.plog:
         from npuperf.device.fused import check_super_kernels
@@ -218,6 +221,7 @@ def examine(
     report = structs.replace(
         describe(window, judged, request, summary, replaced, totals, worked),
         memory=describe_memory(memory, origin, window.soc),
+        core_clock=clock,
     )
     view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory)
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)

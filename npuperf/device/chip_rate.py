@@ -12,18 +12,22 @@ rated MHz come apart where only one whole number of cores agrees with both.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import blocks
-from npuperf.model.chip import Cores, cube_flop_per_s, known_clocks, vector_cores_beside
+from npuperf.model.chip import Cores, chip_of_soc, cube_flop_per_s, known_clocks, vector_cores_beside
 from npuperf.model.groups import lower_median
-from npuperf.model.labels import F32, I64, Mask
-from npuperf.model.tasks import Tasks
+from npuperf.model.labels import I64, Mask
+from npuperf.model.result import CoreClock
+from npuperf.model.tasks import Tasks, Work
+
+I16 = npt.NDArray[np.int16]
 
 #: Rows that agree to this part of their product, beyond what rounding explains, and how many of those it needs.
 _AGREE: Final = 1e-3
@@ -38,6 +42,15 @@ _FASTER: Final = 1.1
 _HALF_US: Final = 0.5 / NS_PER_US
 _HALF_CYCLE: Final = 0.5
 _HALF_PERCENT: Final = 0.0005
+#: Below it, µs, the rounding of times makes a clock another one.
+_SHORTEST_US: Final = _HALF_US / 2e-3
+#: Idle cores run at 800 MHz, none that works at half of that, and none at as much as this.
+_LEAST_MHZ: Final = 400
+_MOST_MHZ: Final = 10_000
+#: What is faster than all but a hundredth of kernels is chance.
+_HIGHEST: Final = 0.99
+#: Of many kernels about so many are asked for their clock.
+_TRIED: Final = 5000
 #: Core types of kernels that use cube cores.
 _CUBE_KERNELS: Final = ("AI_CORE", "MIX_AIC", "MIX_AIV")
 
@@ -46,7 +59,8 @@ class CubeRate(Struct, frozen=True):
     """The cube cores of a device as counters tell them.
 
     ``core_mhz``: cores × rated MHz; ``cores`` and ``mhz``, the rated one: None where these cannot be told apart;
-    ``rows``: how many agree, ``left_out``: kernels on cube cores with odd counters, or that do not agree.
+    ``rows``: how many agree, ``left_out``: kernels on cube cores with odd counters, or that do not agree;
+    ``likely``: the numbers of cores of which one is meant, lowest first, as far as that is told.
     """
 
     cores: int | None
@@ -54,6 +68,7 @@ class CubeRate(Struct, frozen=True):
     core_mhz: float
     rows: int
     left_out: int = 0
+    likely: tuple[int, ...] = ()
 
     @property
     def flop_per_s(self) -> float:
@@ -77,8 +92,8 @@ class CubeRate(Struct, frozen=True):
         vector = vector_cores_beside(self.cores)
         if vector is None:
             return Cores(self.cores, None, self.source)
-        return Cores(self.cores, vector, say("{counters}; {vector} vector cores inferred: known chips have two beside "
-                                             "each cube core", counters=self.source, vector=vector))  # fmt: skip
+        source = say("{counters}; {vector} vector cores inferred", counters=self.source, vector=vector)
+        return Cores(self.cores, vector, source)
 
 
 def measure_cube(tasks: Tasks) -> CubeRate | None:
@@ -109,8 +124,8 @@ def measure_cube(tasks: Tasks) -> CubeRate | None:
     if possible == []:
         return None
     cores = likely[0] if len(likely) == 1 else None
-    return CubeRate(cores, None if cores is None else core_mhz / cores, core_mhz, agreeing,
-                    len(rows) - int(np.count_nonzero(agree)))  # fmt: skip
+    left_out = len(rows) - int(np.count_nonzero(agree))
+    return CubeRate(cores, cores and core_mhz / cores, core_mhz, agreeing, left_out, tuple(likely or possible or ()))
 
 
 def _sound(tasks: Tasks, rows: I64) -> Mask:
@@ -138,6 +153,7 @@ def _core_counts(tasks: Tasks, rows: I64, core_mhz: float) -> tuple[list[int] | 
     known = np.flatnonzero((block > 0) & (us > 0) & np.isfinite(us))
     if len(known) < _ROWS:
         return None, []
+    known = known[:: 1 + len(known) // _TRIED]
     block, us, cycles = block[known], us[known].astype(np.float64), cycles[known].astype(np.float64)
     tolerance = _AGREE + _HALF_US / us + _HALF_CYCLE / cycles
     rates = known_clocks()
@@ -156,19 +172,110 @@ def _core_counts(tasks: Tasks, rows: I64, core_mhz: float) -> tuple[list[int] | 
     return possible, [cores for cores, rows in alike.items() if rows > most - _ROWS]
 
 
-def clocks(tasks: Tasks, cores: Cores) -> F32 | None:
-    """Return the clock that each kernel ran at, MHz, NaN where it is not told; None where that of none is.
+def clocks(tasks: Tasks, cores: Cores, at_least: int = 0) -> I16 | None:
+    """Return the clock that each kernel ran at, MHz, 0 where it is not told; None where that of none is.
 
-    Kernels with cube and vector cores are judged by their cube side.
+    Kernels with cube and vector cores are judged by their cube side, and none by times that are rounded too much. Where
+    ``cores`` are not known, those tell it that have no more blocks than there are cube cores ``at_least``.
     """
-    known = np.full(len(tasks), np.nan, np.float32)
+    found = np.zeros(len(tasks), np.int16)
     used = blocks(tasks)
-    for block, there, time, cycles in (
-        (used.vector, cores.vector, "aiv_time", "aiv_total_cycles"),
-        (used.cube, cores.cube, "aicore_time", "aic_total_cycles"),
+    for block, there, least, time, cycles in (
+        (used.vector, cores.vector, 2 * at_least, "aiv_time", "aiv_total_cycles"),  # two beside each cube core
+        (used.cube, cores.cube, at_least, "aicore_time", "aic_total_cycles"),
     ):
-        if there and time in tasks.pmu and cycles in tasks.pmu:
-            rows = np.flatnonzero((block > 0) & (tasks.pmu[time] > 0) & (tasks.pmu[cycles] > 0))
-            waves = -(-block[rows] // there)
-            known[rows] = tasks.pmu[cycles][rows] / tasks.pmu[time][rows] * waves / block[rows]
-    return None if np.isnan(known).all() else known
+        us, count = tasks.pmu.get(time), tasks.pmu.get(cycles)
+        if us is None or count is None:
+            continue
+        most = np.iinfo(np.int64).max if there else least
+        rows = np.flatnonzero((block > 0) & (block <= most) & (us > _SHORTEST_US) & (count > 0))
+        waves = -(-block[rows] // there) if there else 1
+        clock = count[rows] / us[rows] * waves / block[rows]
+        sane = (clock > _LEAST_MHZ) & (clock < _MOST_MHZ)
+        found[rows[sane]] = np.rint(clock[sane])
+    return found if found.any() else None
+
+
+class ChipCounters(Struct, frozen=True):
+    """What is kept of a device's counters: its chip, and the clock of each of its tasks, see :func:`clocks`."""
+
+    rate: CubeRate | None = None
+    mhz: I16 | None = None
+
+    @classmethod
+    def of(cls, tasks: Tasks, known: Cores) -> ChipCounters:
+        """Work it out; ``known``: the cores that users or files tell, for what counters leave open."""
+        if not tasks.pmu:
+            return cls()
+        rate = measure_cube(tasks)
+        counted = (rate and rate.as_cores()) or known
+        return cls(rate, clocks(tasks, counted, min(rate.likely, default=0) if rate else 0))
+
+    def cores(self, known: Cores) -> Cores:
+        """Return core counts: those that are known, else what counters tell."""
+        return known if known.cube is not None or self.rate is None else self.rate.as_cores() or known
+
+    def clock(
+        self,
+        tasks: Tasks,
+        chosen: slice,
+        cores: Cores,
+        soc: str | None,
+        frequency: tuple[int, int] | None,
+        origin: int,
+        ratio: float,
+    ) -> CoreClock | None:
+        """Tell at which clock the kernels of a window ran, and at which they were meant to; None where nothing tells.
+
+        ``tasks`` of the window are those ``chosen`` of all; ``cores``, ``soc``: as far as known; ``origin``, epoch ns:
+        from where positions count; ``ratio``: by how much a clock is another one. ``frequency``: what AI Core Freq had
+        meanwhile, of which the least may be that of idle cores: no kernel ran faster than the most.
+        """
+        if self.rate is None and self.mhz is None and frequency is None:
+            return None
+        all_ = np.full(len(tasks), frequency[1] if frequency else 0) if self.mhz is None else self.mhz[chosen]
+        told = np.flatnonzero((tasks.work == Work.COMPUTE) & (all_ > 0))
+        dur, mhz = tasks.dur[told], all_[told]
+        rated, basis = _rated(self.rate, cores, soc, mhz, ratio)
+        slow = np.flatnonzero(mhz < (rated or 0) * (1 - ratio))
+        most = self.rate.core_mhz / min(self.rate.likely) if self.rate and basis == "at_least" else rated
+        lost = np.sum(dur[slow] * (1 - mhz[slow] / most)) if most else 0
+        counted = self.rate and self.rate.as_cores()
+        return CoreClock(
+            cores=counted.cube if counted else None,
+            used=cores == counted,
+            core_mhz=self.rate.core_mhz if self.rate else None,
+            rows=self.rate.rows if self.rate else 0,
+            left_out=self.rate.left_out if self.rate else 0,
+            rated_mhz=rated,
+            basis=basis,
+            told_ns=int(dur.sum()),
+            mean_mhz=float(np.average(mhz, weights=dur)) if dur.any() else None,
+            least_mhz=int(mhz.min()) if len(told) else None,
+            most_mhz=int(mhz.max()) if len(told) else None,
+            slowed_ns=int(dur[slow].sum()),
+            lost_ns=int(lost),
+            since_ns=int(tasks.start[told[slow[0]]]) - origin if len(slow) and slow[0] else None,
+        )
+
+
+def _rated(
+    rate: CubeRate | None, cores: Cores, soc: str | None, clock: I16, ratio: float
+) -> tuple[float | None, Literal["counters", "chip", "at_least", "highest"] | None]:
+    """Return the clock that a device is rated at, and what tells it; a card may run faster than CANN has of its chip.
+
+    Of a product whose cores are not told apart those of files or of the user make it a clock, where that is known.
+    """
+    if rate is not None:
+        mhz = rate.mhz or (rate.core_mhz / cores.cube if cores.cube else 0)
+        if any(abs(mhz / known - 1) <= _EXACT for known in known_clocks()) or rate.mhz:
+            return mhz, "counters"
+    if not len(clock):
+        return None, None
+    if rate is not None and rate.likely:
+        return rate.core_mhz / max(rate.likely), "at_least"
+    highest = float(np.sort(clock)[int(_HIGHEST * (len(clock) - 1))])
+    chip = chip_of_soc(soc or "")
+    if chip is not None and chip.mhz is not None and highest <= chip.mhz * (1 + ratio):
+        return float(chip.mhz), "chip"
+    return highest, "highest"

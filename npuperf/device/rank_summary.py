@@ -87,7 +87,7 @@ class RankSummary(Struct, frozen=True):
     ``span_ns``: the exporter's length of the window, where there are no kernels and ``begin`` and ``end`` are those of
     the operations alone; else None. ``compute_ns``, ``host_ns``: totals of the window, None where files do not tell.
     ``stage``: of a pipeline, where a file names it. ``recorded_rank``: None where no file names one, so that ``rank``
-    is a device's number.
+    is a device's number. ``clock_mhz``: of its cores while kernels ran, on average, None where that is not known.
     """
 
     rank: int
@@ -133,6 +133,7 @@ class RankSummary(Struct, frozen=True):
     beside: BesideCommunication = BesideCommunication()
     where: str | None = None
     kineto: bool = False
+    clock_mhz: float | None = None
 
     @property
     def place(self) -> tuple[str, int, int | None]:

@@ -539,6 +539,36 @@ class Clock(Model, frozen=True, kw_only=True):
     latency_reason: Message | None = None
 
 
+class CoreClock(Model, frozen=True, kw_only=True):
+    """What hardware counters tell of a device's cores: how many there are, at which clock they are rated and ran, MHz.
+
+    ``cores``: the cube cores, null where counters do not tell; ``used``: whether the device's core counts are these.
+    ``core_mhz``: cube cores × rated MHz, and ``rows``, the kernels that agree in it; ``left_out``: those whose counters
+    are odd, or do not agree. Null and 0 where the use of cube cores is not recorded. ``rated_mhz``: by the ``basis``:
+    that product (``at_least`` where its cores are not told apart), the table of chips, or the highest clock that
+    kernels ran at, which is no rating (null: none).
+    ``told_ns``: the time of the window's kernels whose clock is known; ``mean_mhz``, ``least_mhz`` and ``most_mhz`` are
+    of these (null: of none), ``slowed_ns`` of those below ``rated_mhz``, of which the first began at ``since_ns`` (null
+    where none was faster before); ``lost_ns``: what they would save at it, or the most it may be, if all
+    their work went with the clock.
+    """
+
+    cores: int | None
+    used: bool
+    core_mhz: float | None
+    rows: int
+    left_out: int
+    rated_mhz: float | None
+    basis: Literal["counters", "chip", "at_least", "highest"] | None
+    told_ns: int
+    mean_mhz: float | None
+    least_mhz: int | None
+    most_mhz: int | None
+    slowed_ns: int
+    lost_ns: int
+    since_ns: int | None
+
+
 class CommunicationBounds(Model, frozen=True, kw_only=True):
     """What of a rank's communication is transfer, as far as its own files tell: at least and at most, the rest being
     waiting for other ranks; all of it (stays of operations summed, ``total_ns``), and what of it no compute hides.
@@ -672,6 +702,7 @@ class Device(Model, frozen=True, kw_only=True):
     environment: list[RecordedVariable] = []
     memory: Memory | None = None
     efficiency: Efficiency | None = None
+    core_clock: CoreClock | None = None
     step_columns: StepColumns | None = None
 
     @property

@@ -30,6 +30,7 @@ class Thresholds(Struct, frozen=True):
     small_kernel_share: float
     layout_share: float
     idle_core_share: float
+    clock_ratio: float
     ai_cpu_share: float
     dynamic_share: float
     assumed_gap_ns: int

@@ -171,6 +171,8 @@ def _partition(result: Result, view: View) -> RenderableType:
     if result.input.kind != "kineto":
         if device.cores_cube is None:
             facts.append(say("core counts unknown"))
+        elif device.cores_vector is None:
+            facts.append(say("{cube} cube cores, vector cores unknown", cube=device.cores_cube))
         else:
             facts.append(say("{cube} cube and {vector} vector cores",
                              cube=device.cores_cube, vector=device.cores_vector))  # fmt: skip

@@ -204,6 +204,8 @@ def core_lines(result: Result, view: View) -> Iterator[RenderableType]:
                 yield Text.assemble(used, (heights(slices, view.blocks), "cyan"), no_wrap=True)
         if not (use.cube or use.vector):
             yield line(say("cores used: {reason}", reason=use.reason or say("no core figures")))
+        if device.core_clock is not None and device.core_clock.used and use.source is not None:
+            yield line(use.source, "dim")
         if over and over.pairs:
             yield from map(indented, _streams(over, max(len(device.steps), 1), view))
 

@@ -218,8 +218,9 @@ def outside_lines(devices: Sequence[Device]) -> Iterator[Message]:
 
 
 #: Thresholds of questions that are asked about NPUs only.
-_OF_NPUS: Final = frozenset({"ai_cpu_share", "tiling_cache_entries", "idle_core_share", "layout_share", "dynamic_share",
-                             "conflict_share", "pmu_share", "pmu_lead_share", "pmu_busy_share"})  # fmt: skip
+_OF_NPUS: Final = frozenset({"ai_cpu_share", "tiling_cache_entries", "idle_core_share", "layout_share",
+                             "dynamic_share", "clock_ratio", "conflict_share", "pmu_share", "pmu_lead_share",
+                             "pmu_busy_share"})  # fmt: skip
 
 #: Thresholds of questions that are asked where memory was recorded.
 _OF_MEMORY: Final = frozenset({"fragments_share", "memory_share", "leak_steps", "leak_share", "short_peak_share",

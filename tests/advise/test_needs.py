@@ -95,7 +95,25 @@ def recorded(where: Path, pause: int) -> DeviceProfile:
     (where / "npuperf.json").write_text(json.dumps(MANIFEST))
     (folder / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": {"ASCEND_LAUNCH_BLOCKING": ""}}))
     (profile,) = open_recording(where).profiles
-    return profile
+    return replace(profile, tasks=profile.tasks.with_columns(pmu=counters(len(profile.tasks))))
+
+
+def counters(n: int) -> dict[str, np.ndarray]:
+    """Of kernels that keep 24 cores busy at 1850 MHz for 100 µs; other tasks have none."""
+    values = {"aicore_time": 100.0, "aic_total_cycles": 100 * 1850 * 24.0, "cube_utilization": 100.0}
+    return {name: np.full(n, value, np.float32) for name, value in values.items()}
+
+
+def some_counters(part: int) -> Callable[[DeviceProfile], DeviceProfile]:
+    """Without the counters of every kernel but one in ``part``."""
+
+    def change(profile: DeviceProfile) -> DeviceProfile:
+        pmu = {name: values.copy() for name, values in profile.tasks.pmu.items()}
+        for values in pmu.values():
+            values[np.arange(len(values)) % part > 0] = np.nan
+        return replace(profile, tasks=profile.tasks.with_columns(pmu=pmu))
+
+    return change
 
 
 def answers(profile: DeviceProfile) -> dict[str, Finding]:
@@ -214,7 +232,7 @@ TORCH = {"data_loading", "compilation", "value_dependent"}
 #: What is about graphs of dynamic shape that the host schedules.
 DYNAMIC = {"dynamic_shape", "runtime_threads", "tiling_cache", "host_operators"}
 #: What may be among rows that are missing.
-ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "exposed_communication", "slowed_compute"}
+ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication", "slowed_compute"}
 
 TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[str]]]] = {
     "launches": (launches(), {BUSY: WAITS, WAITING: WAITS, GRAPH: DYNAMIC}),
@@ -230,7 +248,7 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
     "torch operators": (no_torch, {WAITING: TORCH}),
     "watch on collections": (context(watches_gc=False), {WAITING: {"garbage_collection"}}),
     "whether collections were watched": (context(watches_gc=None), {WAITING: {"garbage_collection"}}),
-    "core types": (column("core"), {BUSY: {"ai_cpu", "exposed_communication", "slowed_compute"}}),
+    "core types": (column("core"), {BUSY: {"ai_cpu", "exposed_communication", "slowed_compute", "low_clock"}}),
     "half of the core types": (column("core", 2), {BUSY: {"ai_cpu"}}),
     "operator types": (column("type"), {BUSY: {"layout"}}),
     "half of the operator types": (column("type", 2), {BUSY: {"layout"}}),
@@ -238,7 +256,12 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
     "half of OP State": (column("state", 2), {WAITING: {"dynamic_shape"}, GRAPH: {"dynamic_shape", "runtime_threads"}}),
     "block counts": (blocks(), {BUSY: {"idle_cores"}}),
     "half of the block counts": (blocks(2), {BUSY: {"idle_cores"}}),
-    "core counts": (lambda p: replace(p, cores=Cores()), {BUSY: {"idle_cores"}}),
+    "core counts": (
+        lambda p: replace(p, cores=Cores(), tasks=p.tasks.without_counters()),  # which tell them, too
+        {BUSY: {"idle_cores"}},
+    ),
+    "counters": (lambda p: replace(p, tasks=p.tasks.without_counters()), {BUSY: {"low_clock"}}),
+    "half of the counters": (some_counters(2), {BUSY: {"low_clock"}}),
     "steps": (no_steps, {BUSY: {"early_steps"}, WAITING: {"early_steps", "uneven_host"}}),
     "environment": (
         context(environment=Environment()),

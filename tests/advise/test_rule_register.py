@@ -31,14 +31,14 @@ from npuperf.model.thresholds import Thresholds
 RULE_NAMES = {
     "ai_cpu", "blocking_copies", "captures", "casts", "compilation", "copies", "core_limit", "data_loading",
     "dynamic_shape", "early_steps", "env_settings", "fused_operators", "garbage_collection", "graph_capture",
-    "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "online_compile", "recording_cost",
-    "runtime_threads", "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache",
-    "uneven_host", "value_dependent",
+    "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "low_clock", "online_compile",
+    "recording_cost", "runtime_threads", "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue",
+    "tiling_cache", "uneven_host", "value_dependent",
 }  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
     "exposed_communication", "odd_packets", "relayed_transfers", "retried_transfers", "slow_link", "slow_rank",
-    "slowed_compute", "small_packets", "uneven_experts",
+    "slowed_compute", "small_packets", "uneven_clocks", "uneven_experts",
 }  # fmt: skip
 ALONE = {"exposed_communication", "slowed_compute"}
 #: Asked where memory was recorded.
@@ -211,7 +211,8 @@ def test_no_rule_says_problem_on_a_healthy_profile(tmp_path: Path, make: Callabl
     if make is with_hidden_traffic:  # kernels run beside it, but shapes that make them comparable are not recorded
         assert answers.pop("slowed_compute") == "cannot_tell"
     assert answers.pop("fused_operators") == "cannot_tell"  # no torch operator is recorded
-    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", "fused_operators"}
+    assert answers.pop("low_clock") == "cannot_tell"  # and no counter
+    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", "fused_operators", "low_clock"}
 
 
 def test_nothing_recorded_means_cannot_tell_not_ok(tmp_path: Path) -> None:
