@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import psutil
 
@@ -82,11 +82,26 @@ class Printed:
     late: bool = False
 
 
-def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], bool]) -> Ended:
+#: Signals that ask a program to end.
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Signals by which schedulers and users tell a program something, and which end one that does not listen.
+FOR_PROGRAMS: Final = tuple(
+    number
+    for number in signal.valid_signals()
+    if number >= getattr(signal, "SIGRTMIN", 1 << 30)
+    or number in [getattr(signal, f"SIG{name}", 0) for name in ("USR1", "USR2", "QUIT", "ALRM", "XCPU", "PWR", "IO")]
+)
+
+
+def run_attached(
+    command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], bool], *, wrapped: bool = False
+) -> Ended:
     """Run a program on our own stdin, stdout and stderr until it ends; call ``tick`` now and then.
 
-    Signals reach the program as if it ran alone: from the terminal directly, else passed on to it and its children.
-    Three signals in quick succession kill them. Once ``tick`` returns True the program is asked to end, as by a
+    Signals reach the program as if it ran alone: from the terminal directly, else passed on, what asks it to end also
+    to its children, all else (``FOR_PROGRAMS``) to itself, unless another program is ``wrapped`` around it, which would
+    end of them. Those that are ignored (nohup, a script's background) stay so.
+    Three that ask it to end in quick succession kill them. Once ``tick`` returns True it is asked to end, as by a
     SIGTERM. What an interrupted program leaves behind is ended, too; strangers never are. Raises OSError when the
     program cannot be started.
     """
@@ -113,7 +128,11 @@ def run_attached(command: Sequence[str], environment: Mapping[str, str], tick: C
         elif not (in_terminal and number == signal.SIGINT):
             _send(_family(child.pid), number)
 
-    with _handling((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on):
+    def hand_on(number: int, _: FrameType | None) -> None:
+        if child is not None and not wrapped and not (in_terminal and number == signal.SIGQUIT):
+            child.send_signal(number)
+
+    with handling(_ENDING, pass_on), handling(FOR_PROGRAMS, hand_on):
         child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=_enrolled(own_group=not in_terminal))
         for _, number in received:  # before there was anybody to pass it on to
             _send(_family(child.pid), number)
@@ -468,13 +487,22 @@ def _leftovers() -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def _handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+def handling(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals in the block, but for those that are ignored."""
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def outliving() -> Iterator[None]:
+    """Take no notice of signals that are for a program, while it starts and when it has ended."""
+    with handling(FOR_PROGRAMS, lambda *_: None):  # children would inherit that they are ignored
+        yield
 
 
 @contextlib.contextmanager
@@ -485,7 +513,7 @@ def _deferring() -> Iterator[None]:
         return
     held: list[int] = []
     try:
-        with _handling((signal.SIGINT, signal.SIGTERM), lambda number, _: held.append(number)):
+        with handling((signal.SIGINT, signal.SIGTERM), lambda number, _: held.append(number)):
             yield
     finally:
         for number in held:

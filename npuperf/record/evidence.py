@@ -17,6 +17,7 @@ from npuperf.base.errors import ExitCode, InputError, NpuperfError
 from npuperf.base.escape import for_shell
 from npuperf.base.files import open_lines
 from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.base.process import handling, outliving
 from npuperf.model.document import Problem
 from npuperf.model.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.model.tasks import NO_TIME, Work
@@ -104,16 +105,13 @@ def find_evidence(job: RecordingJob, folder: RunFolder, python: str) -> tuple[Re
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM end what npuperf does, exporters among it, the way Ctrl-C does."""
+    """Let SIGTERM end what npuperf does, exporters among it, the way Ctrl-C does; signals for programs end nothing."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with handling((signal.SIGTERM,), interrupt), outliving():
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def prove(recording: Recording) -> tuple[Proof, ...]:

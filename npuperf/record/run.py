@@ -210,7 +210,8 @@ def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Laun
     watch = Watch(folder, job)
     try:
         try:
-            ended = run_attached(launch.argv, launch.environment, watch.tick)
+            wrapped = launch.argv != command.argv
+            ended = run_attached(launch.argv, launch.environment, watch.tick, wrapped=wrapped)
         except OSError as error:
             why = error.strerror or str(error)
             raise InputError(say("{program}: cannot be started: {why}", program=launch.argv[0], why=why)) from error
