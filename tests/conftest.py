@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import compileall
 import contextlib
 import ctypes
 import fcntl
@@ -74,6 +75,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: what a test has started it often waits for, and then others have its core."""
     return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile a share of the sources where no bytecode is kept yet: each worker would do all, while others do the same.
+
+    With functions of pytest's own, which may change: then each worker does all.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    share = slice(int(worker["workerid"].removeprefix("gw")), None, worker["workercount"])
+    for file in sorted((ROOT / "npuperf").rglob("*.py"))[share]:
+        compileall.compile_file(file, quiet=2)
+    with contextlib.suppress(ImportError, AttributeError, TypeError, OSError):
+        from _pytest.assertion import rewrite
+
+        for file in sorted((ROOT / "tests").rglob("test_*.py"))[share]:
+            kept = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+            if rewrite._read_pyc(file, kept) is None and rewrite.try_makedirs(kept.parent):
+                source, code = rewrite._rewrite_test(file, config)
+                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
