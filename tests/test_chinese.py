@@ -282,8 +282,7 @@ def test_errors_are_chinese(arguments: list[str], tmp_path: Path, sample: Path, 
 # --- widths -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("width", "full"), [(60, True), (80, False), (120, True)])
 def test_reports_are_as_wide_as_there_is_room(everything: dict[str, Document], width: int, full: bool) -> None:
     for name, document in everything.items():
         said = render(document, "text", View(language="zh", width=width, full=full))

@@ -415,17 +415,15 @@ def test_groups_called_otherwise_are_no_pipelines() -> None:
     assert likely_pipelines(ranks) == named_pipelines(ranks) == []
 
 
-# --- many ranks on dask: pipeline 4 × tensor parallel 8 × data parallel 4, each rank small ---------------------------
-#     (a thousand: benchmarks/bench_cluster.py)
+# --- many ranks on workers: pipeline 4 × tensor parallel 4 × data parallel 2, each rank small ------------------------
+#     (a thousand: benchmarks/bench_cluster.py; that dask gives the same: test_engines.py)
 
 
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_many_ranks_on_dask(tmp_path: Path) -> None:
+def test_many_ranks_on_workers(tmp_path: Path) -> None:
     job = Job(pp=4, tp=4, dp=2, hosts=4, steps=1, micro_batches=4, layers=1, kernels=4, kernel_us=50.0)
     truth = simulate(job)
     write(truth, tmp_path)
-    result = run(AnalyzeRequest(path=tmp_path, engine="dask"))
+    result = run(AnalyzeRequest(path=tmp_path, engine="processes"))
     cluster = result.cluster
     assert cluster is not None and len(cluster.ranks) == 32 and cluster.absent == []
     assert [r.rank for r in cluster.ranks] == list(range(32))
