@@ -144,6 +144,9 @@ class Table(Copied):
         ("shapes", "Input Shapes"),
         ("start", "Start Time(us)", "Task Start Time(us)"),
         ("dur", "Duration(us)", "Task Duration(us)"),
+        ("aic_cycles", "aic_total_cycles"),
+        ("aiv_cycles", "aiv_total_cycles"),
+        ("cube", "cube_utilization(%)"),
     )
 
     def __init__(self, path: Path, into: Path | None = None) -> None:
