@@ -242,7 +242,7 @@ def _adopt_no_more() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
 
 
-def until(happened: Callable[[], object], seconds: float = 60) -> None:
+def until(happened: Callable[[], object], seconds: float = 120) -> None:
     """Wait for something."""
     last = time.monotonic() + seconds
     while not happened():

@@ -19,9 +19,15 @@ from measuring import Command, Usage, in_turn, measure
 from readers import TRACES, read_table
 
 PAGES = {"docs/performance.md": ("figures", tables), "README.md": ("speed", summary)}
-HOARD = (
-    "import os, time; os.write(os.memfd_create('x'), bytes({stored} << 20)); kept = b'1' * ({own} << 20); time.sleep(1)"
-)
+HOARD = """import os
+os.write(os.memfd_create('x'), bytes({stored} << 20)); kept = b'1' * ({own} << 20); print(1, flush=True); input()"""
+#: Starts two of them, and lets them go when both have had all for a while.
+TWO_HOARDS = """import subprocess, sys, time
+call = dict(args=[sys.executable, '-c', {child!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+both = [subprocess.Popen(**call), subprocess.Popen(**call)]
+for one in both: one.stdout.readline()
+time.sleep(1)
+for one in both: one.communicate(b'go')"""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -74,9 +80,7 @@ def test_a_command_that_fails_is_no_measurement() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_of_children_and_of_files_in_memory_adds_up() -> None:
     """Two children of 30 MB that keep 20 MB each in files without a name: 100 MB, and what Python itself takes."""
-    child = HOARD.format(own=30, stored=20)
-    start = f"subprocess.Popen([sys.executable, '-c', {child!r}])"
-    both = f"import subprocess, sys; [c.wait() for c in ({start}, {start})]"
+    both = TWO_HOARDS.format(child=HOARD.format(own=30, stored=20))
     alone = measure(Command([sys.executable, "-c", "import time; time.sleep(1)"])).peak
     assert 100 <= measure(Command([sys.executable, "-c", both])).peak <= 100 + 5 * alone
 

@@ -141,7 +141,7 @@ def test_ten_thousand_operators_take_no_time() -> None:
     old, new = big(0), big(10_000)
     begin = process_time()
     compare_results(old, new, THRESHOLDS)  # type: ignore[arg-type]
-    assert process_time() - begin < 1
+    assert process_time() - begin < 5
 
 
 def test_names_are_taken_for_the_types_that_they_end_with() -> None:

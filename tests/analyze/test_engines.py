@@ -189,13 +189,13 @@ def test_ctrl_c_ends_npuperf_and_its_workers(tmp_path: Path, engine: str) -> Non
             family = npuperf.children(recursive=True)
             os.killpg(started.pid, signal.SIGINT)
             began = time.monotonic()
-            _, said = started.communicate(timeout=30)
+            _, said = started.communicate(timeout=100)
             assert time.monotonic() - began < 20  # on a busy machine; the rest of such a file takes for ever
         finally:
             started.kill()
     assert started.returncode == 130
     assert "npuperf: interrupted" in said.splitlines() and "Traceback" not in said
-    _, alive = psutil.wait_procs(family, timeout=15)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -133,7 +133,7 @@ def profile(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert "Traceback" not in done.stderr.split("npuperf: ", 1)[-1], done.stderr
     if "terminate called without an active exception" in done.stderr and (folder / "result").exists():

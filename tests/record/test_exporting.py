@@ -130,9 +130,9 @@ def test_the_words_of_an_exporter_that_fails_are_plain(place: Place) -> None:
 def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place) -> None:
     """It had written a table that looks whole."""
     place.msprof("write(); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
-    found = place.export(timeout=0.02)
+    found = place.export(timeout=0.06)
     assert found.exit_code == 5 and found.problem is not None
-    assert "it took longer than 0.02 min and was ended; --export-timeout gives it more" in str(found.problem.what)
+    assert "it took longer than 0.06 min and was ended; --export-timeout gives it more" in str(found.problem.what)
     assert not psutil.pid_exists(int((place.raw / "pid").read_text()))
     assert len(broken_off(place.folder)) == 1
     place.msprof("write()")

@@ -16,7 +16,9 @@ import pytest
 #: Lists what it gets, and ends by itself when it is told to by a file.
 PROGRAM = """
 import pathlib, signal, sys, time
-def note(number, _): print(signal.Signals(number).name, flush=True)
+def note(number, _):
+    print(signal.Signals(number).name, flush=True)
+    pathlib.Path(sys.argv[1], "noted").touch()
 for name in sys.argv[2:]:
     signal.signal(getattr(signal, name), note)
 print(*("ignored" if signal.getsignal(n) is signal.SIG_IGN else "heard"
@@ -74,7 +76,8 @@ def outcome(folder: Path, process: subprocess.Popen[str]) -> tuple[list[str], in
 def test_a_schedulers_signal_reaches_the_program_once(tmp_path: Path, name: str) -> None:
     with started(tmp_path, name, profiled=True) as process:
         process.send_signal(getattr(signal, name))
-        time.sleep(0.3)
+        wait_for(tmp_path / "noted")
+        time.sleep(0.3)  # for a second one
         lines, status = outcome(tmp_path, process)
     assert lines == ["heard heard heard", name]
     assert status in (0, 3)  # nothing was recorded of a program without torch
@@ -87,7 +90,7 @@ def test_a_program_that_does_not_listen_dies_of_it_as_it_would_alone(tmp_path: P
         folder.mkdir()
         with started(folder, profiled=profiled) as process:
             process.send_signal(signal.SIGUSR1)
-            process.wait(30)
+            process.wait(100)
             ended.append(outcome(folder, process))
     assert ended[0] == ended[1] == (["heard heard heard"], 128 + signal.SIGUSR1)
 

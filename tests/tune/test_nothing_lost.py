@@ -97,7 +97,7 @@ def test_a_signal_ends_all_and_says_so(place: Place, number: signal.Signals) -> 
     child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="100")
     assert len(left_running(place)) == 3
     child.send_signal(number)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=100)
     assert child.returncode == 130 and "Traceback" not in err
     assert f"{number.name}: all that was started is ended" in err and "--resume continues" in err
     assert left_running(place) == []
@@ -114,7 +114,7 @@ def test_many_signals_leave_nothing(place: Place) -> None:
         child.send_signal(signal.SIGINT)
         child.send_signal(signal.SIGTERM)
         time.sleep(0.1)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=100)
     assert child.returncode == 130 and "Traceback" not in err and left_running(place) == []
     assert json.loads((place.runs[-1] / "diff.json").read_text())["entries"]
 
@@ -260,7 +260,7 @@ def test_strangers_are_not_ended(place: Place) -> None:
     try:
         child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="300")
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=30)
+        child.communicate(timeout=100)
         assert psutil.Process(beside.pid).status() != psutil.STATUS_ZOMBIE
     finally:
         beside.kill()

@@ -44,7 +44,7 @@ def test_files_that_come_and_go_do_not_end_a_tuning(place: Place) -> None:
 def test_ctrl_c_ends_everything_and_keeps_what_there_is(place: Place) -> None:
     child = start(place, *OP, FAKE_AOE_SECONDS="30", FAKE_AOE_OPS="100")
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=100)
     assert child.returncode == 130 and "Traceback" not in err
     assert tuning_children(place) == []
     assert place.state()["problem"] == "interrupted"
