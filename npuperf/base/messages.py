@@ -19,6 +19,7 @@ from npuperf.base.units import (
     changes,
     count,
     duration,
+    flop_rate,
     interval,
     mib_interval,
     mib_text,
@@ -28,7 +29,7 @@ from npuperf.base.units import (
     percents,
 )
 
-Unit = Literal["ns", "ns_change", "share", "share_change", "bytes", "mib", "count", "factor", "number"]
+Unit = Literal["ns", "ns_change", "share", "share_change", "bytes", "mib", "count", "factor", "number", "flop_rate"]
 
 _FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
     "ns": duration,
@@ -40,6 +41,7 @@ _FORMAT: Final[dict[Unit, Callable[[float], str]]] = {
     "count": lambda value: count(int(value)),
     "factor": lambda value: f"{value:.2f}",
     "number": lambda value: f"{round(value, 2):g}",
+    "flop_rate": flop_rate,
 }
 _FORMAT_INTERVAL: Final[dict[Unit, Callable[[float, float], str]]] = {
     "ns": interval,
@@ -196,6 +198,11 @@ def factor(value: float) -> Quantity:
 def number(value: float) -> Quantity:
     """Return a number without a unit, shown with two decimals at most."""
     return Quantity(value, "number")
+
+
+def tflops(value: float) -> Quantity:
+    """Return FLOP per second, shown in TFLOPS."""
+    return Quantity(value, "flop_rate")
 
 
 def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callable[[str], str] = str) -> str:

@@ -16,6 +16,7 @@ _CLOSE: Final = 0.02
 #: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
 NS_PER_UNIT: Final = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 MIB: Final = 1 << 20
+TERA: Final = 1_000_000_000_000
 #: Bytes per unit, likewise: exporters count in powers of 1024.
 BYTES_PER_UNIT: Final = {"bytes": 1, "kb": 1 << 10, "mb": MIB, "gb": 1 << 30}
 
@@ -120,6 +121,11 @@ def byte_interval(low: float, high: float) -> str:
     return " … ".join(ends)
 
 
+def flop_rate(value: float) -> str:
+    """Render FLOP per second, e.g. ``270.3 TFLOPS``."""
+    return f"{grouped(value / TERA, 1)} TFLOPS"
+
+
 def grouped(value: float, decimals: int = 0) -> str:
     """Render a number with thin separators and a fixed number of decimals."""
     return f"{value:,.{decimals}f}".replace(",", " ")
@@ -147,6 +153,8 @@ COLUMN_UNITS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "core_ms": ("core·ms", ms),
     "mib": ("MiB", lambda value: f"{value / MIB:.3f}"),
     "bare_mib": ("", lambda value: f"{value / MIB:.3f}"),
+    "tflop": ("TFLOP", lambda value: grouped(value / TERA, 3)),
+    "tflops": ("TFLOPS", lambda value: grouped(value / TERA, 1)),
     "percent": ("%", lambda value: f"{100 * value:.1f}"),
     "share": ("", lambda value: f"{100 * value:.1f}"),  # of what: the header says it
     "number": ("%", lambda value: f"{value:.1f}"),

@@ -711,6 +711,11 @@ class Device(Model, frozen=True, kw_only=True):
         return self.judged.partition if self.judged else self.partition
 
     @property
+    def window_efficiency(self) -> Efficiency | None:
+        """The efficiency of what is judged."""
+        return self.judged.efficiency if self.judged else self.efficiency
+
+    @property
     def whole_steps(self) -> list[Step]:
         """The steps that are judged: the whole ones, or all where none is."""
         return [s for s in self.steps if s.whole] or self.steps
@@ -725,6 +730,15 @@ def highest_peak(devices: Iterable[Device]) -> Device | None:
     """Return the device whose memory has the highest peak, of equal ones the first; None where none is recorded."""
     recorded = [(device, device.memory) for device in devices if device.memory is not None]
     return max(recorded, key=lambda one: one[1].peak_bytes or 0, default=(None, None))[0]
+
+
+def least_efficient(devices: Iterable[Device]) -> Device | None:
+    """Return the device whose cube cores do least of what they could, of equal ones the first; None: none is known.
+
+    By useful work; where none has shapes that tell it, by how busy they are.
+    """
+    known = [(device, found) for device in devices if (found := device.window_efficiency) is not None]
+    return min(known, key=lambda one: (one[1].hfu[0], one[1].cube_busy_share or 0.0), default=(None, None))[0]
 
 
 class Range(Model, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from npuperf.model.result import (
     StepColumns,
     Verdict,
     highest_peak,
+    least_efficient,
 )
 
 #: Of so many devices a document has everything; of more all that is known of so many, and of the others their sums.
@@ -140,7 +141,7 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
 
     The usual step is compared of the first device; of what is not known of cores the first reason is told.
     """
-    highest = highest_peak(devices)
+    highest, least = highest_peak(devices), least_efficient(devices)
     why = next((at for at, device in enumerate(devices) if device.cores.reason is not None), None)
     return [
         replace(
@@ -169,6 +170,9 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
             super_kernel_checks=[],
             environment=[],
             memory=_lean_memory(device, whole=device is highest),
+            judged=device.judged
+            and replace(device.judged, efficiency=_lean_efficiency(device.judged.efficiency, whole=device is least)),
+            efficiency=_lean_efficiency(device.efficiency, whole=device is least and device.judged is None),
         )
         for at, device in enumerate(devices)
     ]
@@ -180,6 +184,11 @@ def _lean_memory(device: Device, *, whole: bool) -> Memory | None:
         return None
     lean = replace(device.memory, curve=None, blocks=[], steps=[], leaks=[])
     return lean if whole else replace(lean, alive=[], modules=[])
+
+
+def _lean_efficiency(found: Efficiency | None, *, whole: bool) -> Efficiency | None:
+    """Return what gates ask of a device's efficiency, and of the one that does least where the rest goes."""
+    return found if found is None or whole else replace(found, parts=[], idle=[])
 
 
 def _columns(steps: Sequence[Step]) -> StepColumns | None:

@@ -14,6 +14,7 @@ from npuperf.model.result import Clock, Device, Finding, Partition, Result
 from npuperf.show import comparison_text as compared
 from npuperf.show import job_text, words
 from npuperf.show.analysis_tables import NAMED
+from npuperf.show.efficiency_text import efficiency_lines
 from npuperf.show.formats import View
 from npuperf.show.language import text
 from npuperf.show.memory_text import memory_lines, only_memory
@@ -127,6 +128,7 @@ def _lines(result: Result, view: View) -> Iterator[Line]:
     alone = apart_line(devices[0]) if len(devices) == 1 else None
     if alone:
         yield Line(alone)
+    yield from efficiency_lines(result)
     yield from memory_lines(result)
     yield from common(result)
     if cluster:  # what the ranks tell together; the roots and the ranks themselves are tables
@@ -249,8 +251,6 @@ COLOURS: Final = {letters: colour for _, _, _, letters, colour in _PARTS if colo
 LETTERS: Final = {letters: title for _, title, _, letters, colour in _PARTS if colour} | {
     _COMMUNICATION: say("communication")
 }
-#: Where the launch latency cannot be told it counts to the host.
-_WITH_LATENCY: Final = say("waiting for the host and launches")
 #: Share of the span below which no word is said about how communication splits.
 _NOTABLE: Final = 0.02
 
@@ -270,7 +270,7 @@ PARTITION_TABLE: Final = Table(
 def partition_rows(device: Device, room: int = 0) -> list[Row]:
     """Return the parts that there are, each with its place in a bar of so much room for the whole."""
     whole = device.window
-    included = {"host_wait_ns": _WITH_LATENCY} if device.clock.latency_reason else {}
+    included = {"host_wait_ns": words.WITH_LAUNCHES} if device.clock.latency_reason else {}
     letters = partition_bar(whole, room)
     rows: list[Row] = []
     for field, title, depth, own, _ in _PARTS:

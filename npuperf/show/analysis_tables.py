@@ -15,8 +15,16 @@ from npuperf.base.units import short_names
 from npuperf.model.memory_result import Memory
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
+from npuperf.show.efficiency_tables import (
+    EFFICIENCY_TABLES,
+    OPERATOR_COLUMNS,
+    no_efficiency,
+    no_idle,
+    no_parts,
+    operators_of,
+)
 from npuperf.show.job_text import CLUSTER_TABLES
-from npuperf.show.tables import EXTRA, Column, Row, Table, each, tables_of
+from npuperf.show.tables import EXTRA, WHO, Column, Row, Table, each, tables_of
 from npuperf.show.words import CAUSE, WORDS
 
 
@@ -62,10 +70,6 @@ def _types(phase: Phase) -> list[str]:
 
 
 # fmt: off
-_WHO: Final = (
-    Column("rank", say("rank"), "id", weight=0, quiet=True),
-    Column("device", say("device"), "id", weight=0, quiet=True),
-)
 #: Stands last, so that columns of CSV keep their places.
 _RUN: Final = Column("run", say("run"), get=lambda *row: getattr(row[0], "run", None), weight=0, quiet=True)
 _TYPE: Final = Column("type", say("type"), "kernel", weight=0)
@@ -117,16 +121,16 @@ _NO_NAMES: Final = {name: WORDS[name] for name in ("others", "nothing recorded")
 _OF_DEVICES: Final = (
     *CLUSTER_TABLES,
     Table("devices", say("devices"), each("devices"), (
-        *_WHO, *_WINDOW, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
+        *WHO, *_WINDOW, _BOUND, _BASIS, Column("source", say("source"), weight=2, quiet=True),
         Column("stage", say("stage"), "id", quiet=True),
         Column("bubble", say("% in receives"), "share", quiet=True,
                get=lambda d: None if d.bubble_ns is None else d.bubble_ns / max(d.window.span_ns, 1)),
     ), topic="time", go=lambda at, device: at.whole(device)),
     Table("recorded", say("all that was recorded, with what is not judged"), _wider, (
-        *_WHO, *_PARTITION,
+        *WHO, *_PARTITION,
     ), topic="time", go=lambda at, device: at.whole(device)),
     Table("phases", say("phases"), each("devices", "phases"), (
-        *_WHO,
+        *WHO,
         Column("start_ns", say("start"), "ms", weight=0),
         Column("end_ns", say("end"), "ms", weight=0),
         _BOUND, _BASIS, _LABEL,
@@ -145,7 +149,7 @@ _OF_DEVICES: Final = (
         ),
     ), topic="time", go=lambda at, device, p: at.stretch(device, p.start_ns, p.end_ns - p.start_ns)),
     Table("typical", say("typical step"), each("devices", "typical_step", "phases"), (
-        *_WHO,
+        *WHO,
         Column("bound", say("verdict"), "word"),
         _LABEL,
         Column("start_ns", say("start, median"), "ms", "start.median_ns"),
@@ -156,7 +160,7 @@ _OF_DEVICES: Final = (
         Column("steps", say("of steps"), "count"),
     ), topic="time"),
     Table("blame", say("waiting for the host: what the host did"), each("devices", "blame"), (
-        *_WHO,
+        *WHO,
         Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
         Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
         Column("ns", say("waiting for the host"), "ms"),
@@ -165,7 +169,7 @@ _OF_DEVICES: Final = (
         _CODE,
     ), topic="host", go=lambda at, device, b: at.named(device, "wait", f"{b.cause}: {b.name}")),
     Table("dependencies", say("waiting for a dependency: what for"), each("devices", "dependencies"), (
-        *_WHO,
+        *WHO,
         Column("kind", say("kind"), "word", weight=0),
         Column("name", say("what for"), "kernel", weight=0),
         _STREAM,
@@ -176,7 +180,7 @@ _OF_DEVICES: Final = (
         _CODE,
     ), topic="host"),
     Table("syncs", say("where the host waits for the device"), each("devices", "syncs"), (
-        *_WHO,
+        *WHO,
         Column("name", say("call"), weight=0),
         _TORCH_OP, _COUNT,
         Column("kind", say("waits for"), "word"),
@@ -186,7 +190,7 @@ _OF_DEVICES: Final = (
         *_GAIN, _CODE,
     ), topic="host", go=lambda at, device, s: at.named(device, "sync", s.name, s.torch_op, s.where)),
     Table("what_if", say("what if (replayed)"), each("what_if"), (
-        *_WHO,
+        *WHO,
         Column("expr", say("what if"), weight=0),
         Column("span_ns", say("new window"), "ms"),
         Column("gain_pct", say("saves"), "number", whole=100.0),
@@ -199,12 +203,12 @@ _OF_DEVICES: Final = (
         _UNKNOWN,
     ), topic="time", place=1),
     Table("steps", say("steps"), each("devices", "steps"), (
-        *_WHO, _STEP, Column("start_ns", say("start"), "ms", weight=2), *_PARTITION, _BOUND, _BASIS,
+        *WHO, _STEP, Column("start_ns", say("start"), "ms", weight=2), *_PARTITION, _BOUND, _BASIS,
     ), topic="time", go=lambda at, device, s: at.stretch(device, s.start_ns, s.partition.span_ns)),
     Table(
         "streams", say("streams, each on its own (their idle time overlaps)"), each("devices", "streams"),
-        (*_WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION), topic="time"),
-    Table("operators", say("operators by total time"), each("window_operators"), (
+        (*WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION), topic="time"),
+    Table("operators", say("operators by total time"), operators_of, (
         _TYPE, _CORE, _COUNT,
         Column("total_ns", say("total"), "ms"),
         Column("share", say("% of operator time"), "share", whole=1.0),
@@ -221,10 +225,10 @@ _OF_DEVICES: Final = (
         Column("first_ns", say("first at"), "ms", weight=3),
         Column("last_ns", say("last at"), "ms", weight=3),
         Column("torch_op", say("torch operator"), weight=2),
-        _CODE,
-    ), usual=True, topic="operators", go=lambda at, o: at.anywhere("operator", o.type, o.core)),
+        _CODE, *OPERATOR_COLUMNS,
+    ), usual=True, topic="operators", go=lambda at, o, _: at.anywhere("operator", o.type, o.core)),
     Table("kernels", say("longest kernels"), each("window_kernels"), (
-        *_WHO,
+        *WHO,
         Column("name", say("kernel"), "kernel", weight=0),
         Column("type", say("type"), "kernel", weight=2),
         Column("core", say("core")),
@@ -237,7 +241,7 @@ _OF_DEVICES: Final = (
         _TORCH_OP, _CODE,
     ), topic="operators", go=lambda at, k: at.stretch(k, k.start_ns, k.dur_ns)),
     Table("cores", say("Block Dim by core type"), each("devices", "cores.by_type"), (
-        *_WHO, _CORE, _KERNELS,
+        *WHO, _CORE, _KERNELS,
         Column("total_ns", say("total"), "ms"),
         Column("blocks_unknown", say("blocks unknown"), "count", weight=2),
         Column("block_min", say("blocks, min"), "id"),
@@ -250,7 +254,7 @@ _OF_DEVICES: Final = (
         Column("tail", say("idle in waves"), "percent"),
     ), topic="cores", place=-1),
     Table("idle_kernels", say("kernels that leave most core time idle"), each("devices", "cores.most_idle"), (
-        *_WHO, _TYPE, _CORE, _COUNT,
+        *WHO, _TYPE, _CORE, _COUNT,
         Column("block_dim", say("blocks"), "id"),
         Column("cores", say("cores"), "id"),
         Column("idle_core_ns", say("idle core time"), "core_ms"),
@@ -259,7 +263,7 @@ _OF_DEVICES: Final = (
         Column("name", say("longest"), "kernel", weight=2),
     ), topic="cores", go=lambda at, device, k: at.named(device, "operator", k.type, k.core)),
     Table("core_time", say("cores over time"), _sides, (
-        *_WHO,
+        *WHO,
         Column("side", say("side"), "word", lambda _, side, time: side, 0),
         Column("cores", say("cores"), "id"),
         Column("kernel_ns", say("kernels run"), "ms"),
@@ -271,19 +275,19 @@ _OF_DEVICES: Final = (
     ), topic="cores", place=-1),
     Table(
         "idle_types", say("core time left idle, by kernel type"), each("devices", "cores.over_time.by_type"),
-        (*_WHO, _TYPE, _CORE, _KERNELS, *_IDLE),
+        (*WHO, _TYPE, _CORE, _KERNELS, *_IDLE),
         topic="cores", go=lambda at, device, t: at.named(device, "operator", t.type, t.core)),
     Table(
         "together", say("which streams run at the same time"), each("devices", "cores.over_time.together"),
-        (*_WHO, _STREAMS, Column("ns", say("time"), "ms"), *_IDLE), topic="cores"),
+        (*WHO, _STREAMS, Column("ns", say("time"), "ms"), *_IDLE), topic="cores"),
     Table("pairs", say("pairs of streams"), each("devices", "cores.over_time.pairs"), (
-        *_WHO, _STREAMS,
+        *WHO, _STREAMS,
         Column("overlap_ns", say("side by side"), "ms"),
         Column("share", say("% of the shorter"), "share"),
         Column("over_ns", say("more cores requested"), "ms"),
     ), topic="cores"),
     Table("contention", say("waits for cores"), each("devices", "cores.over_time.contention"), (
-        *_WHO, _STREAM,
+        *WHO, _STREAM,
         Column("holders", say("cores held by"), get=lambda _, c: "+".join(map(str, c.holders)), weight=0),
         _KERNELS,
         Column("least_ns", say("waited, min"), "us"),
@@ -291,7 +295,7 @@ _OF_DEVICES: Final = (
         Column("full_ns", say("no core free"), "us"),
     ), topic="cores"),
     Table("core_limits", say("core limits per stream"), each("devices", "core_splits", "limits"), (
-        *_WHO,
+        *WHO,
         Column("asked", say("requested"), "word", lambda _, split, limit: "yes" if split.asked else "proposed"),
         _STREAM,
         Column("cube", say("cube"), "id", weight=0),
@@ -301,7 +305,7 @@ _OF_DEVICES: Final = (
         _UNKNOWN,
     ), topic="cores"),
     Table("super_kernels", say("sequences for SuperKernels"), each("devices", "super_kernels"), (
-        *_WHO,
+        *WHO,
         Column("name", say("scope"), weight=0),
         Column("stream", say("stream"), "id"),
         _RUNS, _KERNELS,
@@ -314,7 +318,7 @@ _OF_DEVICES: Final = (
     ), topic="cores"),
     Table("super_kernel_checks", say("SuperKernels and the kernels they replaced"),
           each("devices", "super_kernel_checks"), (
-        *_WHO,
+        *WHO,
         Column("scope", say("scope"), get="compared.name", weight=0),
         Column("verdict", say("verdict"), "word", "compared.verdict", 0),
         Column("basis", say("basis"), "word", weight=2),
@@ -339,7 +343,7 @@ _OF_DEVICES: Final = (
                get=lambda _, pmu: ", ".join(f"{name} {value:.3g}" for name, value in pmu.means.items() if value)),
     ), topic="operators", go=lambda at, o, _: at.anywhere("operator", o.type, o.core)),
     Table("vendor", say("against step_trace_time.csv (ours minus theirs)"), each("devices", "vendor"), (
-        *_WHO, _STEP,
+        *WHO, _STEP,
         Column("agrees", say("agrees"), "word"),
         Column("span_diff_ns", say("span"), "us"),
         Column("compute_diff_ns", say("compute"), "us"),
@@ -349,7 +353,7 @@ _OF_DEVICES: Final = (
         Column("why", say("why"), "message", brief=lambda _, check: None if check.agrees else check.why),
     ), topic="exporter"),
     Table("witnesses", say("totals that other files tell, too"), each("devices", "witnesses"), (
-        *_WHO,
+        *WHO,
         Column("total", say("total"), "word", weight=0),
         Column("source", say("file"), weight=0),
         Column("unit", say("unit"), "word"),
@@ -382,7 +386,7 @@ _OF_DEVICES: Final = (
         Column("likely", say("likely reason"), "message", lambda _, over: over and over.reason),
     )),
     Table("findings", say("findings"), each("findings"), (
-        *_WHO,
+        *WHO,
         Column("rule", say("rule"), weight=0),
         Column("status", say("status"), "word"),
         Column("severity", say("severity"), "word"),
@@ -408,7 +412,7 @@ _OF_DEVICES: Final = (
         Column("files", say("files"), "count", quiet=True),
     ), topic="exporter"),
     Table("memory", say("memory at the peak, by device"), each("devices", "memory"), (
-        *_WHO,
+        *WHO,
         Column("peak_bytes", say("peak"), "mib", weight=0),
         Column("before_bytes", say("before the window"), "mib"),
         Column("freed_bytes", say("of that given back"), "mib"),
@@ -434,7 +438,7 @@ _OF_DEVICES: Final = (
         _UNKNOWN,
     ), topic="memory"),
     Table("memory_peak", say("blocks that lived at the peak"), each("devices", "memory", "alive"), (
-        *_WHO,
+        *WHO,
         Column("class", say("class"), "word", "class_", 0),
         Column("inferred", say("inferred"), "word", lambda *row: "yes" if row[-1].inferred else "no", 2),
         Column("operator", say("operator"), weight=0),
@@ -445,7 +449,7 @@ _OF_DEVICES: Final = (
         _CODE,
     ), topic="memory"),
     Table("memory_blocks", say("largest blocks at the peak"), each("devices", "memory", "blocks"), (
-        *_WHO,
+        *WHO,
         Column("bytes", say("size"), "mib", "bytes", 0),
         Column("class", say("class"), "word", "class_"),
         Column("operator", say("operator"), weight=0),
@@ -458,7 +462,7 @@ _OF_DEVICES: Final = (
         _CODE,
     ), topic="memory"),
     Table("memory_steps", say("memory by step"), each("devices", "memory", "steps"), (
-        *_WHO, _STEP,
+        *WHO, _STEP,
         Column("peak_bytes", say("peak"), "mib", weight=0),
         Column("start_bytes", say("when it began"), "mib"),
         Column("least_bytes", say("at least"), "mib"),
@@ -467,13 +471,13 @@ _OF_DEVICES: Final = (
         Column("kept_bytes", say("not given back"), "mib"),
     ), topic="memory"),
     Table("memory_modules", say("outside of PyTorch, by module"), each("devices", "memory", "modules"), (
-        *_WHO,
+        *WHO,
         Column("name", say("module"), weight=0),
         Column("bytes", say("at the peak"), "mib", "bytes"),
         Column("most_bytes", say("at most"), "mib"),
     ), topic="memory"),
     Table("memory_curve", say("memory over time"), _curves, (
-        *_WHO,
+        *WHO,
         Column("start_ns", say("from"), "ms", _time, 0),
         Column("start_event", say("from event"), "count", _event, 0),
         *(Column(f"{name}_bytes", title, "mib", partial(_of_curve, place))
@@ -481,6 +485,7 @@ _OF_DEVICES: Final = (
               ("allocated", say("allocated")), ("reserved", say("reserved")), ("process", say("process")),
           ))),
     ), aside=True),
+    *EFFICIENCY_TABLES,
     *COMPARISON_TABLES,
 )
 # fmt: on
@@ -553,6 +558,11 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     "host_sums": _unless_read(say("as there is no api_statistic*.csv or the like"), "api_statistic*.csv"),
     "suggestions": _unless_read(say("as there is no prof_rule*.json"), "prof_rule*.json"),
     **dict.fromkeys(("memory", "memory_curve"), _no_memory),
+    "efficiency": no_parts,
+    "efficiency_devices": no_efficiency,
+    "efficiency_idle": no_idle,
+    "efficiency_steps": lambda result: no_efficiency(result) or _no_step(result),
+    "efficiency_phases": no_efficiency,
     "memory_peak": _no_split,
     "memory_blocks": _no_split,
     "memory_steps": lambda result: _no_memory(result) or _no_step(result),
@@ -563,7 +573,7 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
 
 def _whole(table: Table) -> Table:
     """Return a table that also tells runs apart, and why it is empty."""
-    columns = (*table.columns, _RUN) if table.columns[:2] == _WHO else table.columns
+    columns = (*table.columns, _RUN) if table.columns[:2] == WHO else table.columns
     return replace(table, columns=columns, empty=_EMPTY.get(table.name, _no_device))
 
 
@@ -576,6 +586,7 @@ TOPICS: Final = {
     "host": say("waiting: what for"),
     "operators": say("operators and kernels"),
     "cores": say("cores"),
+    "efficiency": say("efficiency: how far from the chip"),
     "memory": say("memory"),
     "exporter": say("what the exporter says itself"),
 }

@@ -19,6 +19,8 @@ from npuperf.show import analysis_report as parts
 from npuperf.show import comparison_text as compared
 from npuperf.show import device_text, terminal
 from npuperf.show.analysis_tables import NAMED
+from npuperf.show.efficiency_tables import of_peak
+from npuperf.show.efficiency_text import efficiency_sections
 from npuperf.show.finding_text import finding_lines, footer, scope_sections, what_if_lines
 from npuperf.show.formats import View
 from npuperf.show.job_text import run_line
@@ -67,6 +69,7 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
         said = {root.title for root in job_screen.roots_shown(cluster, view, room)}
         more = replace(result, findings=[f for f in result.findings if f.title not in said])
         if not view.full:
+            yield from efficiency_sections(result, view, brief=True)
             yield from memory_sections(result, view, brief=True)
         yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
         if view.full:
@@ -158,6 +161,7 @@ def _devices(result: Result, view: View) -> Iterator[RenderableType]:
             yield from _compact(_COMPACT_STEPS, result, view, _STEPS)
         yield from _compact(_COMPACT_OPERATORS, result, view, _OPERATORS)
     yield from device_text.core_lines(result, view)
+    yield from efficiency_sections(result, view)
     yield from memory_sections(result, view)
     yield from scope_sections(result, view)
 
@@ -241,17 +245,18 @@ _COMPACT_DEVICES: Final = (
 _COMPACT_STEPS: Final = NAMED["steps"].only("step", *_SHARES).titled(say("steps, in % of span"))
 _COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("type", say("type"), "kernel", weight=0),
-    Column("core", say("core"), get=lambda o: _CORES.get(o.core, o.core)),
+    Column("core", say("core"), get=lambda o, _: _CORES.get(o.core, o.core)),
     Column("count", say("n"), "id"),
     Column("total", say("ms"), "duration", "total_ns"),
     Column("share", say("%"), "share"),
-    Column("unit", say("busiest unit"), get=_unit, least=17),
-    Column("blocks", say("blocks"), get=_blocks, weight=2),
+    Column("peak", say("peak %"), "share", of_peak),
+    Column("unit", say("busiest unit"), get=lambda o, _: _unit(o), least=17),
+    Column("blocks", say("blocks"), get=lambda o, _: _blocks(o), weight=2),
     Column("used", say("held %"), "share", weight=2,
-           get=lambda o: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
-    Column("where", say("where"), get=lambda o: o.where or o.torch_op),
+           get=lambda o, _: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
+    Column("where", say("where"), get=lambda o, _: o.where or o.torch_op),
     Column("spread", say("min–max us"), weight=EXTRA,
-           get=lambda o: "–".join(grouped(end / NS_PER_US, 3) for end in (o.min_ns, o.max_ns))),
+           get=lambda o, _: "–".join(grouped(end / NS_PER_US, 3) for end in (o.min_ns, o.max_ns))),
     Column("torch_op", say("torch operator"), weight=EXTRA),
 ).titled(say("operators, in % of operator time"))
 # fmt: on

@@ -279,7 +279,7 @@ def _operators(result: Result, where: Whereabouts) -> Chart | None:
                      say("{code}", code=code) if code else None, by=" · ")  # fmt: skip
         value = say("{time} ({share})", time=ns(o.total_ns), share=share(o.share))
         rows.append(
-            BarRow(names[o.type], value, [Piece(0, o.total_ns, colour)], note, where.row(NAMED["operators"], (o,)))
+            BarRow(names[o.type], value, [Piece(0, o.total_ns, colour)], note, where.row(NAMED["operators"], (o, None)))
         )
     part = share(sum(o.total_ns for o in shown) / total)
     caption = say_n(

@@ -34,7 +34,7 @@ from npuperf.show.formats import View
 from npuperf.show.language import spoken, text
 from npuperf.show.result_sheet import result_sheet
 from npuperf.show.sheet import Whereabouts, grid_of, plain_sheet, short_list
-from npuperf.show.svg import WITH_LAUNCHES
+from npuperf.show.words import WITH_LAUNCHES
 
 # -- What a page draws, as little text: JSON, compressed, in base64, which the page's script takes apart again.
 #

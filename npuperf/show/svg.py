@@ -17,6 +17,7 @@ from npuperf.base.messages import Message, Parameter, Quantity, chain, ns, say, 
 from npuperf.model.result import Device, Partition
 from npuperf.show.language import text
 from npuperf.show.matrix import Matrix
+from npuperf.show.words import WITH_LAUNCHES
 
 #: Pictures without text are drawn on so many units and stretched to the width that there is.
 WIDTH: Final = 1000
@@ -140,8 +141,6 @@ STEP_PARTS: Final = (
     ("dependency_wait_ns", say("waiting for a dependency"), "c-dependency_wait"),
     ("unattributed_ns", say("unattributed (no launch recorded)"), "c-unattributed"),
 )
-#: What waiting for the host is called where the launch latency cannot be told from it.
-WITH_LAUNCHES: Final = say("waiting for the host and launches")
 
 
 def parts_of_step(partition: Partition) -> list[int]:

@@ -36,7 +36,7 @@ from npuperf.show.words import WORDS, meter
 Unit = Literal[
     "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
     "duration", "bar", "kernel", "us_change",
-    "bare_us", "bare_us_change", "mib", "bare_mib",
+    "bare_us", "bare_us_change", "mib", "bare_mib", "tflop", "tflops",
 ]  # fmt: skip
 Cell = str | int | float | Message | None
 #: What a row is made of, from the outermost to the innermost: a device and its phase, or an operator alone.
@@ -116,6 +116,13 @@ class Column(Struct, frozen=True):
             word = value.removesuffix("?")  # which says that it is inferred
             return text(WORDS.get(word, word)) + value[len(word) :]
         return COLUMN_UNITS[self.unit][1](value) if self.unit in COLUMN_UNITS else str(value)
+
+
+#: Which device a row is of.
+WHO: Final = (
+    Column("rank", say("rank"), "id", weight=0, quiet=True),
+    Column("device", say("device"), "id", weight=0, quiet=True),
+)
 
 
 def reach(part: Any, path: str) -> Any:

@@ -76,6 +76,8 @@ CAUSE: Final = {
     "unrecorded": say("nothing recorded"),
 }
 
+#: What waiting for the host is called where the launch latency cannot be told from it.
+WITH_LAUNCHES: Final = say("waiting for the host and launches")
 #: What a device may wait for once its task was launched.
 WAITED_FOR: Final = {
     "stream": say("another stream"),

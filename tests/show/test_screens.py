@@ -87,7 +87,7 @@ def test_one_screen_begins_with_the_steps_and_the_verdict() -> None:
     lines = render(result(), "text", View(width=80)).splitlines()
     assert lines[1] == "3 steps · 2.31 ms/step (2.31–2.38)  ███  from 0"
     assert lines[2].startswith("HOST-BOUND  measured: ")
-    assert len(lines) <= 72
+    assert len(lines) <= 77
 
 
 def test_a_larger_lever_of_another_kind_stands_beside_the_verdict() -> None:

@@ -1,0 +1,186 @@
+"""Tables of efficiency: where peak × time goes, by device, step and phase, and what operators do of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from npuperf.base.messages import Message, chain, say, say_n
+from npuperf.base.units import NS_PER_S
+from npuperf.model.efficiency_result import Efficiency, EfficiencyPart, EfficiencyPartName, IdleCause
+from npuperf.model.result import Device, Operator, Result
+from npuperf.show.tables import WHO, Column, Row, Table, each
+from npuperf.show.words import WITH_LAUNCHES
+
+#: The parts of peak × time, in words.
+_PARTS: Final[dict[EfficiencyPartName, Message]] = {
+    "useful": say("useful"),
+    "useful_or_padded": say("useful or padding"),
+    "padded": say("padding and masks"),
+    "cube_busy_without_formula": say("busy, without a formula"),
+    "cube_idle": say("cube cores idle in kernels"),
+    "vector": say("vector kernels"),
+    "communication": say("exposed communication"),
+    "other": say("exposed copies and other work"),
+    "host_wait": say("waiting for the host"),
+    "launch_latency": say("launch latency"),
+    "dependency": say("waiting for a dependency"),
+    "unattributed": say("unattributed (no launch recorded)"),
+}
+CAUSES: Final[dict[IdleCause, Message]] = {
+    "cores_unused": say("cores without blocks"),
+    "memory": say("memory"),
+    "scalar": say("scalar"),
+    "fixpipe": say("fixpipe"),
+    "unknown": say("unknown"),
+}
+#: What tells the peak.
+BASES: Final = {
+    "counters": say("by counters"),
+    "info": say("cores of info.json, clock of the chip"),
+    "chip": say("by the chip's name"),
+    "asked": say("as asked for"),
+}
+#: Peaks that are no further apart are one: counters tell the clock to less than this.
+_ONE_PEAK: Final = 1e-3
+
+
+def words_of(device: Device, part: EfficiencyPart) -> Message:
+    """Return what a part is called on this device: without a calibrated latency, launches count to the host."""
+    return WITH_LAUNCHES if part.part == "host_wait" and device.clock.latency_reason else _PARTS[part.part]
+
+
+def _parts(result: Result) -> Iterator[Row]:
+    """Yield the parts that there are of every device."""
+    for device, found, part in each("devices", "window_efficiency", "parts")(result):
+        if part.flop or part.ns:
+            yield device, found, part
+
+
+def operators_of(result: Result) -> Iterator[Row]:
+    """Yield the operators, each with the peak of cube cores that all its devices have, or None."""
+    peaks = [found.peak_flop_per_s for device in result.devices if (found := device.window_efficiency) is not None]
+    one = 0 < len(peaks) == len(result.devices) and max(peaks) <= min(peaks) * (1 + _ONE_PEAK)
+    return ((operator, peaks[0] if one else None) for operator in result.window_operators)
+
+
+def of_peak(operator: Operator, peak: float | None) -> float | None:
+    """Return how much of the peak of cube cores an operator's products are while it runs, by counters."""
+    if operator.cube_busy_flop is None or not peak or not operator.total_ns:
+        return None
+    return operator.cube_busy_flop / (peak * operator.total_ns / NS_PER_S)
+
+
+def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | None:
+    """Say what else a part may be."""
+    if part.part != "cube_idle" or not part.ns:
+        return None
+    found = [say("or products: no counters tell that")] if efficiency.cube_busy_flop is None else []
+    if efficiency.odd:
+        found.append(say_n("{n} kernel among it has counters that cannot be",
+                           "{n} kernels among it have counters that cannot be", efficiency.odd))  # fmt: skip
+    return chain(*found) if found else None
+
+
+# fmt: off
+_FIGURES: Final = (
+    Column("cube_busy_share", say("busy"), "percent"),
+    Column("hfu_least", say("HFU, min"), "percent", "hfu.0"),
+    Column("hfu_most", say("HFU, max"), "percent", "hfu.1"),
+    Column("mfu_least", say("MFU of kernels, min"), "percent", "mfu.kernels.0"),
+    Column("mfu_most", say("MFU of kernels, max"), "percent", "mfu.kernels.1"),
+    Column("cube_busy_flop", say("busy"), "tflop", weight=2),
+    Column("useful_flop_least", say("useful, min"), "tflop", "useful_flop.0", 2),
+    Column("useful_flop_most", say("useful, max"), "tflop", "useful_flop.1", 2),
+)
+#: Where the user gave the model's size.
+_OF_MODEL: Final = (
+    Column("mfu_palm", say("MFU as PaLM"), "percent", "mfu.palm"),
+    Column("mfu_verl", say("MFU as verl"), "percent", "mfu.verl"),
+    Column("tokens_per_s", say("tokens/s"), "plain"),
+)
+_COUNTED: Final = (
+    Column("formula_share", say("time with a formula"), "percent", weight=2),
+    Column("contradictions", say("shapes that contradict"), "count", weight=2),
+    Column("odd", say("odd counters"), "count", weight=2),
+)
+_SHARE: Final = Column("share", say("% of peak × time"), "share", whole=1.0)
+#: Of the operators: stand last, so that columns of CSV keep their places.
+OPERATOR_COLUMNS: Final = (
+    Column("cube_busy_flop", say("busy"), "tflop", weight=2),
+    Column("useful_flop_least", say("useful, min"), "tflop", "useful_flop.0", 2),
+    Column("useful_flop_most", say("useful, max"), "tflop", "useful_flop.1", 2),
+    Column("peak_share", say("of the cube peak"), "percent", of_peak),
+)
+EFFICIENCY_TABLES: Final = (
+    Table("efficiency", say("where peak × time goes"), _parts, (
+        *WHO,
+        Column("part", say("part"), "word", weight=0, brief=lambda device, _, part: words_of(device, part)),
+        Column("flop", say("worth"), "tflop"),
+        Column("ns", say("time"), "ms"),
+        _SHARE,
+        Column("note", say("note"), "message", _note),
+    ), topic="efficiency"),
+    Table("efficiency_devices", say("efficiency by device"), each("devices", "window_efficiency"), (
+        *WHO,
+        Column("cube_cores", say("cube cores"), "id"),
+        Column("clock_mhz", say("MHz"), "plain"),
+        Column("peak_flop_per_s", say("peak"), "tflops"),
+        Column("basis", say("peak known"), "word", weight=2, brief=lambda _, found: BASES[found.basis]),
+        Column("span_ns", say("span"), "ms", weight=2),
+        *_FIGURES,
+        *_OF_MODEL,
+        Column("recomputed_least", say("computed anew, min"), "tflop", "recomputed_flop.0", 3),
+        Column("recomputed_most", say("computed anew, max"), "tflop", "recomputed_flop.1", 3),
+        *_COUNTED,
+        Column("reason", say("cannot tell because"), "message"),
+    ), topic="efficiency"),
+    Table("efficiency_idle", say("idle cube cores while a kernel has them, by what it does (inferred)"),
+          each("devices", "window_efficiency", "idle"), (
+        *WHO,
+        Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSES[row[-1].cause]),
+        Column("flop", say("worth"), "tflop"),
+        Column("share", say("% of it"), "share", whole=1.0),
+    ), topic="efficiency"),
+    Table("efficiency_steps", say("efficiency by step"), each("devices", "steps", "efficiency"), (
+        *WHO,
+        Column("step", say("step"), "id", weight=0),
+        Column("span_ns", say("span"), "ms", weight=2),
+        *_FIGURES, *_OF_MODEL, *_COUNTED,
+    ), topic="efficiency", go=lambda at, device, s, _: at.stretch(device, s.start_ns, s.partition.span_ns)),
+    Table("efficiency_phases", say("efficiency by phase"), each("devices", "phases", "efficiency"), (
+        *WHO,
+        Column("start_ns", say("start"), "ms", weight=0),
+        Column("end_ns", say("end"), "ms", weight=0),
+        Column("label", say("part"), "message"),
+        *_FIGURES, *_COUNTED,
+    ), topic="efficiency", go=lambda at, device, p, _: at.stretch(device, p.start_ns, p.end_ns - p.start_ns)),
+)
+# fmt: on
+
+
+# -- Why there are no rows.
+
+
+def no_efficiency(result: Result) -> Message | None:
+    """Say what lacks where nothing is known of efficiency."""
+    if any(device.window_efficiency is not None for device in result.devices):
+        return None
+    if result.input.kind == "kineto":
+        return say("as nothing is known of the peak of GPUs")
+    return say(
+        "as nothing tells the peak of the cube cores: neither counters of three kernels (npuperf profile --level 1 "
+        "--aic-metrics PipeUtilization) nor the chip's name (--soc NAME)"
+    )
+
+
+def no_parts(result: Result) -> Message | None:
+    """Say why peak × time is not split."""
+    found = [device.window_efficiency for device in result.devices]
+    why = next((one.reason for one in found if one is not None and one.reason is not None), None)
+    return no_efficiency(result) or (why and say("as peak × time cannot be split ({why})", why=why))
+
+
+def no_idle(result: Result) -> Message | None:
+    """Say why nothing tells what idle cube cores wait for."""
+    return no_parts(result) or say("as cube cores are not seen to be idle in a kernel")
