@@ -259,7 +259,7 @@ class Tables:
         columns: dict[str, int] = {"name": self.string(row["Name"]), "globalTaskId": number}
         for column, spellings in INFO.items():
             value = next((row[s] for s in spellings if s in row), "0" if "lock" in column else "N/A")
-            columns[column] = int(value or 0) if "lock" in column else self.string(value.strip('"'))
+            columns[column] = int(value or 0) if "lock" in column else self.string(value.strip('"') or value)
         order = ("name", "globalTaskId", "blockDim", "mixBlockDim", "taskType", "opType", "inputFormats",
                  "inputDataTypes", "inputShapes", "outputFormats", "outputDataTypes", "outputShapes", "opState",
                  "hf32Eligible")  # fmt: skip

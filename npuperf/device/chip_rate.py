@@ -7,7 +7,8 @@ metric_calculator.cpp; in Python ffts_pmu_calculator.py) of its cycles, which al
     aicore_time      = cycles / (MHz × blocks) × ceil(blocks / cores)        MHz: the clock in that moment
 
 So the first gives cores × MHz, whose product is the chip's peak, and the second the clock of every kernel. Cores and
-rated MHz come apart where only one whole number of cores agrees with both.
+rated MHz come apart where only one whole number of cores agrees with both. Databases have no cube_utilization: of them
+the second alone tells in how many waves blocks ran, and the chip is inferred if only one known one fits all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from msgspec import Struct
 from npuperf.base.messages import Message, say
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import blocks
-from npuperf.model.chip import Cores, chip_of_soc, cube_flop_per_s, known_clocks, vector_cores_beside
+from npuperf.model.chip import Cores, chip_of_soc, cube_flop_per_s, known_clocks, split_chips, vector_cores_beside
 from npuperf.model.groups import lower_median
 from npuperf.model.labels import I64, Mask
 from npuperf.model.result import CoreClock
@@ -60,7 +61,8 @@ class CubeRate(Struct, frozen=True):
 
     ``core_mhz``: cores × rated MHz; ``cores`` and ``mhz``, the rated one: None where these cannot be told apart;
     ``rows``: how many agree, ``left_out``: kernels on cube cores with odd counters, or that do not agree;
-    ``likely``: the numbers of cores of which one is meant, lowest first, as far as that is told.
+    ``likely``: the numbers of cores of which one is meant, lowest first, as far as that is told; ``inferred``: from the
+    only known chip that fits.
     """
 
     cores: int | None
@@ -69,6 +71,7 @@ class CubeRate(Struct, frozen=True):
     rows: int
     left_out: int = 0
     likely: tuple[int, ...] = ()
+    inferred: bool = False
 
     @property
     def flop_per_s(self) -> float:
@@ -81,6 +84,14 @@ class CubeRate(Struct, frozen=True):
         if self.cores is None:
             return say(
                 "counters: {product} cube cores × MHz, {rows} rows", product=round(self.core_mhz), rows=self.rows
+            )
+        if self.inferred:
+            return say(
+                "counters: {cores} cube cores at {mhz} MHz (inferred: no other known chip runs blocks in as many "
+                "waves), {rows} rows",
+                cores=self.cores,
+                mhz=round(self.mhz or 0),
+                rows=self.rows,
             )
         return say("counters: {cores} cube cores at {mhz} MHz, {rows} rows", cores=self.cores, mhz=round(self.mhz or 0),
                    rows=self.rows)  # fmt: skip
@@ -103,7 +114,7 @@ def measure_cube(tasks: Tasks) -> CubeRate | None:
     """
     cycles, used = tasks.pmu.get("aic_total_cycles"), tasks.pmu.get("cube_utilization")
     if cycles is None or used is None:
-        return None
+        return _by_waves(tasks)
     on_cube = tasks.core.flag([c in _CUBE_KERNELS for c in tasks.core.names])
     # a mix kernel that leaves its cube side alone has zeros there, of which nothing is odd
     rows = np.flatnonzero(on_cube & ~((cycles == 0) & (used == 0)))
@@ -126,6 +137,32 @@ def measure_cube(tasks: Tasks) -> CubeRate | None:
     cores = likely[0] if len(likely) == 1 else None
     left_out = len(rows) - int(np.count_nonzero(agree))
     return CubeRate(cores, cores and core_mhz / cores, core_mhz, agreeing, left_out, tuple(likely or possible or ()))
+
+
+def _by_waves(tasks: Tasks) -> CubeRate | None:
+    """Find the only known chip on which blocks ran in as many waves as the times and cycles of cores tell."""
+    used, sides = blocks(tasks), []
+    for block, prefix, time in ((used.cube, "aic", "aicore_time"), (used.vector, "aiv", "aiv_time")):
+        us, cycles = tasks.pmu.get(time), tasks.pmu.get(f"{prefix}_total_cycles")
+        if us is None or cycles is None:
+            return None
+        rows = np.flatnonzero((block > 0) & (us > _SHORTEST_US) & (cycles > 0) & np.isfinite(us) & np.isfinite(cycles))
+        rows = rows[:: 1 + len(rows) // _TRIED]
+        sides.append((block[rows], us[rows].astype(np.float64) * block[rows] / cycles[rows]))
+    if len(sides[0][0]) < _ROWS:
+        return None
+    fitting = [
+        (cube, vector, mhz)
+        for cube, vector, mhz in split_chips()
+        if all(
+            (np.abs(waves_by_mhz * mhz / -(-block // cores) - 1) <= 2 * _AGREE).all()
+            for (block, waves_by_mhz), cores in zip(sides, (cube, vector), strict=True)
+        )
+    ]
+    if len(fitting) != 1:
+        return None
+    cores, _, mhz = fitting[0]
+    return CubeRate(cores, float(mhz), float(cores * mhz), len(sides[0][0]), inferred=True)
 
 
 def _sound(tasks: Tasks, rows: I64) -> Mask:

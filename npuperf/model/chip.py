@@ -100,6 +100,11 @@ def vector_cores_beside(cube: int) -> int | None:
     return next((chip.vector for chip in _CHIPS if chip.split and chip.cube == cube), None)
 
 
+def split_chips() -> list[tuple[int, int, int]]:
+    """Return cube cores, vector cores and clock (MHz) of the split chips of which all are known, each once."""
+    return sorted({(chip.cube, chip.vector, chip.mhz) for chip in _CHIPS if chip.split and chip.mhz is not None})
+
+
 def known_clocks() -> list[int]:
     """Return the clocks that chips of the table run at, MHz, lowest first."""
     return sorted({chip.mhz for chip in _CHIPS if chip.mhz is not None})

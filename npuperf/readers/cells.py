@@ -128,8 +128,14 @@ def _numpy(column: pa.ChunkedArray, missing: int) -> I64:
     return np.asarray(pc.fill_null(column, missing).to_numpy(), np.int64)
 
 
+_SCALAR: Final = '""'
+
+
 def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
-    """Convert an Arrow text column; cells lose outer space and quotes, null words become "not recorded"."""
+    """Convert an Arrow text column; cells lose outer space and quotes, null words become "not recorded".
+
+    Quotes around nothing stay: the shape of a scalar.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
         column = column.combine_chunks()
@@ -138,7 +144,8 @@ def labels(column: pa.ChunkedArray | pa.Array) -> Labels:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = np.asarray(pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False), np.int32)
-    stripped = [None if v is None else v.strip().strip('"').strip() for v in column.dictionary.to_pylist()]
+    texts = [None if v is None else v.strip() for v in column.dictionary.to_pylist()]
+    stripped = [v if v in (None, _SCALAR) else v.strip('"').strip() for v in texts]
     tidy = Labels.of([None if v in NULLS else v for v in stripped])
     moved = np.append(tidy.codes, np.int32(-1))
     return Labels(moved[codes].astype(np.int32), tidy.names)

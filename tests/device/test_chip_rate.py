@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from build import analyze_path
 from counted_kernels import Row, exported, kernels, recorded, table
@@ -12,8 +14,9 @@ from msgspec.structs import replace
 
 from npuperf.device.chip_rate import CubeRate, clocks, measure_cube
 from npuperf.model.chip import Cores
+from npuperf.model.labels import Labels
 from npuperf.model.result import Result
-from npuperf.model.tasks import Tasks
+from npuperf.model.tasks import Tasks, Work
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -152,6 +155,57 @@ def test_no_counters_no_chip() -> None:
     found = measure_cube(no_clock)
     assert found is not None and found.cores is None
     assert clocks(no_clock, Cores(20, 40)) is None
+
+
+# --- without cube_utilization, as in databases ---------------------------------------------------------------------
+
+
+def by_waves(cube: list[int], vector: list[int], chip: tuple[int, int], mhz: float) -> Tasks:
+    """Kernels of cube cores, then of vector cores, with so many blocks each: time and cycles of their cores."""
+    made = random.Random(f"{cube} {vector}")
+    rows = [(block, chip[0], "AI_CORE") for block in cube] + [(block, chip[1], "AI_VECTOR_CORE") for block in vector]
+    us = np.array([made.uniform(20, 400) for _ in rows])
+    cycles = [time * mhz * block / math.ceil(block / cores) for time, (block, cores, _) in zip(us, rows, strict=True)]
+    end = np.cumsum(np.rint(us * 1100).astype(np.int64))
+    of_cube = np.array([core == "AI_CORE" for *_, core in rows])
+    pmu = {
+        "aic_total_cycles": np.where(of_cube, np.rint(cycles), 0),
+        "aicore_time": np.where(of_cube, us, 0),
+        "aiv_total_cycles": np.where(of_cube, 0, np.rint(cycles)),
+        "aiv_time": np.where(of_cube, 0, us),
+    }
+    return Tasks.build(
+        end - np.rint(us * 1000).astype(np.int64),
+        end,
+        np.full(len(rows), Work.COMPUTE, np.uint8),
+        block=np.array([block for block, *_ in rows], np.int64),
+        core=Labels.of([core for *_, core in rows]),
+        pmu={name: column.astype(np.float32) for name, column in pmu.items()},
+    )
+
+
+def test_the_only_chip_that_fits_the_waves_is_inferred() -> None:
+    """24 blocks in one wave are too many for 20 cores, and 256 in six for 72."""
+    found = measure_cube(by_waves([8, 24, 24, 30], [48, 256], (24, 48), 1800))
+    assert found is not None
+    assert (found.cores, found.mhz, found.core_mhz, found.rows, found.inferred) == (24, 1800, 43200, 4, True)
+    assert "inferred" in str(found.source) and "24 cube cores at 1800 MHz" in str(found.source)
+
+
+@pytest.mark.parametrize(
+    ("cube", "vector", "chip", "mhz"),
+    [
+        ([8, 24, 24], [48], (24, 48), 1800),  # 36 cores take as many waves
+        ([8, 16, 20], [40], (20, 40), 1800),  # and so do 24
+        ([8, 24, 24, 30], [48, 256], (24, 48), 1700),  # no known chip runs at that
+        ([24, 30], [48, 256], (24, 48), 1800),  # too few kernels
+        ([22, 44, 45], [44, 90], (22, 44), 1800),  # nor has one so many cores
+    ],
+)
+def test_what_several_chips_or_none_fit_is_not_told(
+    cube: list[int], vector: list[int], chip: tuple[int, int], mhz: float
+) -> None:
+    assert measure_cube(by_waves(cube, vector, chip, mhz)) is None
 
 
 # --- in a report ---------------------------------------------------------------------------------------------------
