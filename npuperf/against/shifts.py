@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from operator import add
 from statistics import fmean
 from typing import Final
@@ -21,7 +22,7 @@ from npuperf.model.comparison import COUNTED, Compared, Shift
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import F64
 from npuperf.model.noise import Judged, judge_counts, judge_shift
-from npuperf.model.parts import Count, CountKind, Digest
+from npuperf.model.parts import Count, CountKind, Digest, TypeSteps
 from npuperf.model.result import Result
 from npuperf.model.thresholds import Thresholds
 
@@ -336,14 +337,14 @@ def operator_rows(
     may do is judged against the ratio of the operator's own time, not of the step.
     """
     mine, theirs = ({steps.type for digest in side for steps in digest.types} for side in (old, new))
-    before, _ = _by_type(old, known_as(mine, theirs) if by_ending else {})
+    before, were = _by_type(old, known_as(mine, theirs) if by_ending else {})
     after, counts = _by_type(new, known_as(theirs, mine) if by_ending else {})
     spans = [ns for digest in old for ns in digest.span_ns]
     step = max(sum(spans) / len(spans), 1.0) if spans else 1.0
     means = {name: (_mean(before.get(name)), _mean(after.get(name))) for name in {**before, **after}}
     changed = [name for name, (a, b) in means.items() if abs((b or 0.0) - (a or 0.0)) > _LEAST * step]
     changed.sort(key=lambda name: (-abs((means[name][1] or 0.0) - (means[name][0] or 0.0)), name))
-    rows = []
+    rows, work = [], work_changes(old, new)
     for name in changed[:_MOST]:
         a, b = before.get(name), after.get(name)
         judged = judge_shift(a, b, ratio=thresholds.compare_ratio) if a is not None and b is not None else None
@@ -357,9 +358,55 @@ def operator_rows(
             new_ns=None if now is None else round(now),
             count=counts.get(name),
             noise_ns=_noise(judged),
+            old_count=were.get(name),
+            work_change=work.get(name) if judged else None,
         )
         rows.append(row)
     return rows, len(means) - len(rows)
+
+
+def work_changes(old: Sequence[Digest], new: Sequence[Digest]) -> dict[str, tuple[float, float]]:
+    """Return how many times the work of the old side's kernels one of the new side does, by operator type.
+
+    Of the same shapes and dtypes, each as often among its kernels, it is the same, whatever formulas tell of it.
+    """
+    kinds = [_kinds(side) for side in (old, new)]
+    found = {name: (1.0, 1.0) for name, own in kinds[0].items() if own and kinds[1].get(name) == own}
+    flop, more = (_flop_per_kernel(side) for side in (old, new))
+    for name, (least, most) in flop.items():
+        if name not in found and name in more and least > 0:
+            found[name] = (more[name][0] / most, more[name][1] / least)
+    return found
+
+
+def _kinds(digests: Sequence[Digest]) -> dict[str, dict[str, Fraction]]:
+    """Return which part of the kernels of a type has which shapes and dtypes; nothing of types without shapes."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for part in (part for digest in digests for part in digest.parts if part.part == "compute" and part.key):
+        type_, _, rest = str(part.key).partition(" ")
+        counts[type_][rest] += part.count
+    if any(digest.keyed_by != "shapes" for digest in digests):
+        return {}
+    found = {}
+    for type_, own in counts.items():
+        kernels = sum(own.values())
+        if kernels and all(rest.startswith("[") for rest in own):
+            found[type_] = {rest: Fraction(n, kernels) for rest, n in own.items()}
+    return found
+
+
+def _flop_per_kernel(digests: Sequence[Digest]) -> dict[str, tuple[float, float]]:
+    """Return useful FLOP per kernel, least and most, of types of which every run tells them."""
+    found: dict[str, list[TypeSteps]] = defaultdict(list)
+    for steps in (steps for digest in digests for steps in digest.types):
+        found[steps.type].append(steps)
+    sums = {}
+    for name, runs in found.items():
+        known = [run.useful_flop for run in runs if run.useful_flop is not None]
+        kernels = sum(sum(run.count) for run in runs)
+        if len(known) == len(runs) and kernels:
+            sums[name] = (sum(low for low, _ in known) / kernels, sum(high for _, high in known) / kernels)
+    return sums
 
 
 def _noise(judged: Judged | None) -> int | None:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from npuperf.analyze.counting import KINDS, Places, count_device, merge_counts, size_of, sync_keys
 from npuperf.device.blame import NOTHING, OTHERS, Blamed, line_of
+from npuperf.device.cube_work import CubeWork
 from npuperf.device.host_events import CAUSES, CODE, RUNTIME_CALL
 from npuperf.device.operators import core_labels, operator_keys
 from npuperf.device.partition import owned, uncovered, window
@@ -51,11 +52,13 @@ class DeviceDigest(Digest, frozen=True, kw_only=True):
     operators: dict[str | None, tuple[str, str]]
 
 
-def digest_device(study: Study, report: Device, summary: RankSummary | None) -> DeviceDigest:
+def digest_device(
+    study: Study, report: Device, summary: RankSummary | None, work: CubeWork | None = None
+) -> DeviceDigest:
     """Sum the steps of a device that are judged, or without steps all of it that is judged.
 
-    ``report``: the device as described, of one step where one was asked for. Communication is not split: one device
-    alone cannot tell transfers from waits.
+    ``report``: the device as described, of one step where one was asked for; ``work``: of all tasks of the study.
+    Communication is not split: one device alone cannot tell transfers from waits.
     """
     numbers, windows = judged_windows(report)
     split = [s.partition for s in report.whole_steps] or [report.window]
@@ -85,7 +88,7 @@ def digest_device(study: Study, report: Device, summary: RankSummary | None) -> 
         span_ns=[p.span_ns for p in split],
         total_ns=sum(p.span_ns for p in split),
         parts=parts,
-        types=_types(study, place, places.size),
+        types=_types(study, place, places.size, work),
         counts=counts,
         keyed_by=keyed_by,
         uncounted=untold,
@@ -334,7 +337,7 @@ def places_of(time: I64, windows: Intervals) -> I64:
     return np.where((at >= 0) & (time < windows.end[at]), at, -1)
 
 
-def _types(study: Study, place: I64, size: int) -> list[TypeSteps]:
+def _types(study: Study, place: I64, size: int, work: CubeWork | None) -> list[TypeSteps]:
     """Sum the durations of kernels and collectives by type and the step in which they begin.
 
     These are the kernels' own, whatever runs beside them: they say whether an operator became slower, and may add up to
@@ -350,7 +353,27 @@ def _types(study: Study, place: I64, size: int) -> list[TypeSteps]:
     if too_many(len(used), size):
         kept = largest(table.sum(axis=1), KEPT_TYPES).tolist()
     names = (*study.types.names, _UNNAMED)
-    return [TypeSteps(type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist()) for g in kept]
+    kernels = dict(zip(used.tolist(), count.sum(axis=1).tolist(), strict=True))
+    flop = {} if work is None else _useful(work, study.types, place, kernels)
+    return [
+        TypeSteps(
+            type=names[used[g]], ns=table[g].tolist(), count=count[g].tolist(), useful_flop=flop.get(int(used[g]))
+        )
+        for g in kept
+    ]
+
+
+def _useful(work: CubeWork, types: Labels, place: I64, kernels: dict[int, int]) -> dict[int, tuple[float, float]]:
+    """Return the useful FLOP, of its own dtype, of types of which every kernel in the steps tells it, by their codes.
+
+    ``kernels``: how many each type has there.
+    """
+    chosen = work.told & (place[work.task] >= 0)
+    codes = types.codes[work.task[chosen]]
+    told = np.bincount(codes, minlength=1)
+    least, most = (np.bincount(codes, weights=(side / work.scale)[chosen]).tolist()
+                   for side in (work.least, work.most))  # fmt: skip
+    return {code: (least[code], most[code]) for code, n in enumerate(told.tolist()) if n and n == kernels.get(code)}
 
 
 def too_many(types: int, steps: int) -> bool:
@@ -406,6 +429,12 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
     )
 
 
+def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Return the sum of intervals; None where one is not known."""
+    known = [one for one in intervals if one is not None]
+    return (sum(low for low, _ in known), sum(high for _, high in known)) if len(known) == len(intervals) else None
+
+
 def _as_one_window(device: DeviceDigest) -> DeviceDigest:
     """Return a device with all its steps as one window that has no number."""
     if not device.steps:
@@ -415,7 +444,7 @@ def _as_one_window(device: DeviceDigest) -> DeviceDigest:
         windows=1,
         steps=[],
         span_ns=[device.total_ns],
-        types=[TypeSteps(type=t.type, ns=[sum(t.ns)], count=[sum(t.count)]) for t in device.types],
+        types=[structs.replace(t, ns=[sum(t.ns)], count=[sum(t.count)]) for t in device.types],
         counts=[
             Count(
                 kind=count.kind,
@@ -483,8 +512,10 @@ def _types_of_all(
     """
     size = len(having)
     sums: dict[str, tuple[list[int], list[int]]] = {}
+    flop: dict[str, list[tuple[float, float] | None]] = {}
     for device, at in zip(devices, places, strict=True):
         for one in device.types:
+            flop.setdefault(one.type, []).append(one.useful_flop)
             ns, count = sums.setdefault(one.type, ([0] * size, [0] * size))
             for i, time, kernels in zip(at, one.ns, one.count, strict=True):
                 ns[i] += time
@@ -493,6 +524,11 @@ def _types_of_all(
     if too_many(len(ordered), size):
         ordered = ordered[:KEPT_TYPES]
     return [
-        TypeSteps(type=type_, ns=[_rounded(t, n) for t, n in zip(ns, having, strict=True)], count=count)
+        TypeSteps(
+            type=type_,
+            ns=[_rounded(t, n) for t, n in zip(ns, having, strict=True)],
+            count=count,
+            useful_flop=_sum_of(flop[type_]),
+        )
         for type_, (ns, count) in ordered
     ]

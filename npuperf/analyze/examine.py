@@ -228,7 +228,7 @@ def examine(
     return Examined(
         report=report,
         pace=judged.pace,
-        digest=digest_device(study, report, summary),
+        digest=digest_device(study, report, summary, None if measured is None else measured.work),
         excerpt=profile.excerpt,
         summary=summary,
         listed=listed,

@@ -101,26 +101,31 @@ class Costs(Struct, frozen=True):
         code[rows] = number[kind]
         return cls(code, known)
 
-    def products(self) -> tuple[F64, F64]:
-        """Return for each of the known ones the least and most FLOP of cube cores in FP16 units, NaN where unknown."""
-        scale = [CUBE_FLOP / one.rate if one.rate else np.nan for one in self.known]
-        least, most = ([flop * by for flop, by in zip(side, scale, strict=True)]
+    def products(self) -> tuple[F64, F64, F64]:
+        """Return for each of the known ones the least and most FLOP of cube cores in FP16 units, NaN where unknown.
+
+        The third is how many of these units one FLOP of its type is.
+        """
+        scale = np.array([CUBE_FLOP / one.rate if one.rate else np.nan for one in self.known] + [np.nan, np.nan])
+        least, most = (np.array([*side, np.nan, np.nan]) * scale  # the last places: nothing tells
                        for side in ([c.least for c in self.known], [c.most for c in self.known]))  # fmt: skip
-        return np.array([*least, np.nan, np.nan]), np.array([*most, np.nan, np.nan])  # the last places: nothing tells
+        return least, most, scale
 
 
 class CubeWork(Struct, frozen=True):
     """What kernels do on cube cores, a row each, in the order of their tasks. FLOP are in FP16 units.
 
     ``task``: their place among the tasks; ``busy``: by counters, NaN: not recorded, or odd; ``least``, ``most``: useful
-    by shapes, and no more than busy; NaN: no formula, or a contradiction; ``unused``: the share of cube cores that a
-    kernel has no blocks for; ``cause``: what its cores do while they multiply nothing.
+    by shapes, and no more than busy; NaN: no formula, or a contradiction; ``scale``: what a FLOP of its type is in FP16
+    units; ``unused``: the share of cube cores that a kernel has no blocks for; ``cause``: what its cores do while they
+    multiply nothing.
     """
 
     task: I64
     busy: F64
     least: F64
     most: F64
+    scale: F64
     unused: F64
     cause: U8
     contradicts: Mask
@@ -140,13 +145,13 @@ class CubeWork(Struct, frozen=True):
         most_ever = peak.flop_per_s * (tasks.dur[rows] / NS_PER_S)
         busy, rounding, odd = _busy(tasks, rows, most_ever)
         code = costs.code.take(rows)
-        least, most = (side.take(code, mode="wrap") for side in costs.products())
+        least, most, scale = (side.take(code, mode="wrap") for side in costs.products())
         bound = np.where(np.isnan(busy), most_ever, busy)
         contradicts = least > bound * (1 + TOLERANCE) + np.where(np.isnan(busy), 0, rounding)
         contradicts |= code == _UNFIT
         least[contradicts] = most[contradicts] = np.nan
-        return cls(rows, busy, np.minimum(least, bound), np.minimum(most, bound), _unused(tasks, rows, peak.cores),
-                   _cause(tasks, rows), contradicts, odd)  # fmt: skip
+        return cls(rows, busy, np.minimum(least, bound), np.minimum(most, bound), scale,
+                   _unused(tasks, rows, peak.cores), _cause(tasks, rows), contradicts, odd)  # fmt: skip
 
     @property
     def counted(self) -> Mask:

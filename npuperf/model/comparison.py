@@ -18,12 +18,16 @@ Parity = Literal["same", "different", "unknown"]
 
 
 class Compared(Model, frozen=True, kw_only=True):
-    """One thing on both sides: mean times in ns, None where a side lacks it. ``count``: how often the new side has it.
+    """One thing on both sides: mean times in ns, None where a side lacks it.
+
+    ``count``: how often the new side has it, ``old_count``: the old one, of operators.
 
     Of operators these are of one kernel where a tuning is verified, and of all of a step where analyses are compared.
 
     ``noise_ns``: by how much the difference may be off by chance, None where one side has a single value.
-    ``expected_ns``: what the change was predicted to save, least and most.
+    ``expected_ns``: what the change was predicted to save, least and most. ``work_change``: of an operator, how many
+    times the work of the old side's kernels one of the new side does on average, least and most: 1 where both have the
+    same shapes and dtypes as often, else by useful FLOP; null where these are not known.
     """
 
     kind: Literal["step", "operator", "subgraph", "model", "scope"]
@@ -36,6 +40,15 @@ class Compared(Model, frozen=True, kw_only=True):
     noise_ns: int | None = None
     expected_ns: tuple[int, int] | None = None
     strategy: str | None = None
+    old_count: int | None = None
+    work_change: tuple[float, float] | None = None
+
+    @property
+    def same_work(self) -> bool | None:
+        """Whether each kernel does as much work on both sides; None where that is not known."""
+        if self.work_change is None or self.work_change[0] < 1 < self.work_change[1]:
+            return None
+        return self.work_change == (1.0, 1.0)
 
     @property
     def saved_ns(self) -> int | None:

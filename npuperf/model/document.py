@@ -135,7 +135,7 @@ def quantity(value: float | None, unit: MetricUnit) -> Parameter:
     if unit == "ns":
         return ns(value)
     if unit == "mhz":
-        return say("{mhz} MHz", mhz=number(value))
+        return say("{n} MHz", n=number(value))
     return size(round(value)) if unit == "bytes" else number(value)
 
 

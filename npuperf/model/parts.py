@@ -91,11 +91,16 @@ class PartSum(Model, frozen=True, kw_only=True):
 
 
 class TypeSteps(Model, frozen=True, kw_only=True):
-    """The time of one operator type in every step, and its kernels: means over the devices, rounded, and sums."""
+    """The time of one operator type in every step, and its kernels: means over the devices, rounded, and sums.
+
+    ``useful_flop``: of products in their own dtype, by the shapes of all these kernels, least and most; null where not
+    all of them tell.
+    """
 
     type: str
     ns: list[int]
     count: list[int]
+    useful_flop: tuple[float, float] | None = None
 
 
 class Count(Model, frozen=True, kw_only=True):

@@ -89,6 +89,8 @@ def _verdict(result: Result) -> Iterator[Line]:
 
 def _changes(comparison: Comparison, most: int | None) -> Iterator[tuple[Message, list[Line]]]:
     yield say("set-up"), list(compared.parity_lines(comparison, most))
+    if work := compared.work_line(comparison):
+        yield say("operators"), [Line(work)]
     if peak := compared.memory_line(comparison):
         yield say("memory"), [Line(peak)]
     changes = [change for change in comparison.findings if change.change != "same"]

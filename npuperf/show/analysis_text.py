@@ -318,6 +318,8 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
         yield section(compared.falls_title(c), Fitted(table, one_line=not view.full, styles=last, signs=signs))
     elif c.waterfall:
         yield line(compared.unchanged(c), "dim")
+    if work := compared.work_line(c):
+        yield line(work)
 
     changes = [f for f in c.findings if f.change != "same"]
     shown = changes[: rows_of(view, _FINDINGS)]

@@ -9,7 +9,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base import messages
-from npuperf.base.messages import NOTHING, Message, Parameter, Series, chain, mib, ns, ns_change, number, say, say_n
+from npuperf.base.messages import (
+    NOTHING,
+    Message,
+    Parameter,
+    Series,
+    chain,
+    factor,
+    mib,
+    ns,
+    ns_change,
+    number,
+    say,
+    say_n,
+    series,
+)
 from npuperf.base.units import grouped
 from npuperf.model.comparison import Comparison, FindingChange, MemoryChange, Shift, WaterfallPart, worded
 from npuperf.show.language import text
@@ -38,6 +52,8 @@ MEMORY_PART: Final = {
     "waiting": say("waiting for a stream"),
     "outside": say("outside of PyTorch"),
 }
+#: Operators of which it is said whether their work changed.
+_OPERATORS: Final = 4
 #: What a change of a finding is called.
 CHANGE: Final = {"added": say("new"), "removed": say("gone"), "changed": say("changed"), "same": say("same")}
 
@@ -79,6 +95,35 @@ def memory_line(comparison: Comparison) -> Message | None:
         say("the peak of memory is {apart} lower", apart=apart),
     )
     return more if delta > 0 else less
+
+
+def work_line(comparison: Comparison) -> Message | None:
+    """Say of operators that changed for certain whether that is their work; None where nothing tells it."""
+    rows = [r for r in comparison.rows if r.kind == "operator" and r.verdict in ("worse", "better")]
+    known = [r for r in rows if r.same_work is not None][:_OPERATORS]
+    told: list[Message] = []
+    alike = [r for r in known if r.same_work and r.count == r.old_count]
+    slower, faster = ([r.name for r in alike if r.verdict == verdict] for verdict in ("worse", "better"))
+    if slower:
+        told.append(say("slower at the same work: {operators}", operators=series(slower)))
+    if faster:
+        told.append(say("faster at the same work: {operators}", operators=series(faster)))
+    times = [say("{operator} {old} → {new}", operator=r.name, old=r.old_count, new=r.count)
+             for r in known if r.same_work and r.count != r.old_count]  # fmt: skip
+    if times:
+        told.append(say("as much work per kernel, but another number of kernels: {operators}", operators=series(times)))
+    other = [say("{operator} {times}", operator=r.name, times=_times(r.work_change))
+             for r in known if not r.same_work and r.work_change]  # fmt: skip
+    if other:
+        told.append(say("other work per kernel: {operators}", operators=series(other)))
+    return chain(*told) if told else None
+
+
+def _times(change: tuple[float, float]) -> Message:
+    low, high = change
+    if low == high:
+        return say("× {factor}", factor=factor(low))
+    return say("× {least} to {most}", least=factor(low), most=factor(high))
 
 
 def interval(shift: Shift) -> str | None:
@@ -160,6 +205,9 @@ COMPARISON_TABLES: Final = (
         Column("new_ns", say("after"), "us"),
         Column("noise_ns", say("noise"), "us"),
         Column("count", say("count"), "count"),
+        Column("old_count", say("count before"), "count"),
+        Column("least_work", say("work of a kernel, times, min"), "plain", "work_change.0"),
+        Column("most_work", say("work of a kernel, times, max"), "plain", "work_change.1"),
     ), aside=True, topic="comparison",
        go=lambda at, row: at.anywhere("operator", row.name) if row.kind == "operator" else ""),
     Table("memory_changes", say("what makes the peak of memory higher or lower"), each("comparison.memory"), (
