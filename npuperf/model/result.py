@@ -12,7 +12,7 @@ from typing import Any, Literal
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
-from npuperf.model.efficiency_result import Efficiency, EfficiencySum, Limit, ModelWork
+from npuperf.model.efficiency_result import Efficiency, Limit, ModelWork
 from npuperf.model.job_result import Cluster, RunOfRanks
 from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
@@ -106,13 +106,15 @@ class StepColumns(Model, frozen=True, kw_only=True):
     """The steps of a device whose ``steps`` are cut: their numbers, which are ``whole``, and their parts, ns.
 
     A part that is not among ``parts`` is 0 in all of them, or the sum of others that a partition is.
-    ``efficiency``: of each what gates ask for, null where any step has none.
+    ``efficiency``: of each what gates ask for (:class:`EfficiencySum`), null where any step has none: a column for
+    each number, of an interval one for its least and one for its most (``hfu_least``, ``hfu_most``). One that is not
+    there is null in all of them, a most alike its least, and ``kernels`` alike ``hfu``.
     """
 
     step: list[int]
     whole: list[bool]
     parts: dict[str, list[int]]
-    efficiency: list[EfficiencySum] | None = None
+    efficiency: dict[str, list[float | None]] | None = None
 
 
 class Stream(Model, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from npuperf.base.messages import NOTHING, Message, say
-from npuperf.model.efficiency_result import Efficiency
+from npuperf.model.efficiency_result import Efficiency, EfficiencySum
 from npuperf.model.memory_result import Memory
 from npuperf.model.result import (
     AlsoFound,
@@ -156,7 +156,9 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
                 most_idle=[],
                 over_time=None,
                 reason=device.cores.reason if at == why else None,
+                source=None,
             ),
+            core_clock=None,
             vendor=[],
             witnesses=[check for check in device.witnesses if check.told > check.found],
             phases=[],
@@ -188,7 +190,7 @@ def _lean_memory(device: Device, *, whole: bool) -> Memory | None:
 
 def _lean_efficiency(found: Efficiency | None, *, whole: bool) -> Efficiency | None:
     """Return what gates ask of a device's efficiency, and of the one that does least where the rest goes."""
-    return found if found is None or whole else replace(found, parts=[], idle=[])
+    return found if found is None or whole else replace(found, parts=[], idle=[], roofs=None)
 
 
 def _columns(steps: Sequence[Step]) -> StepColumns | None:
@@ -204,7 +206,7 @@ def _columns(steps: Sequence[Step]) -> StepColumns | None:
         parts=kept,
         efficiency=None
         if any(step.efficiency is None for step in steps)
-        else [step.efficiency.summed for step in steps if step.efficiency is not None],
+        else sum_columns([step.efficiency.summed for step in steps if step.efficiency is not None]),
     )
 
 
@@ -215,9 +217,10 @@ def _steps(columns: StepColumns, of_device: Efficiency | None) -> list[Step]:
     """
     count = len(columns.step)
     known = {name: ns for name, ns in columns.parts.items() if name in Partition.__struct_fields__}
-    efficient = [None] * count if columns.efficiency is None or of_device is None else columns.efficiency
-    if {len(columns.whole), len(efficient), *map(len, known.values())} != {count}:
+    sums = None if of_device is None else columns.efficiency
+    if {len(columns.whole), *map(len, known.values()), *map(len, (sums or {}).values())} - {count}:
         raise ValueError("columns of steps of different lengths")
+    efficient = [None] * count if sums is None else sums_of(sums, count)
     parts = {**_added_up(known, count), **known}
     untold = Verdict(bound="unknown", basis="inferred", reason=NOTHING)
     return [
@@ -231,6 +234,36 @@ def _steps(columns: StepColumns, of_device: Efficiency | None) -> list[Step]:
         )
         for at, (step, whole, own) in enumerate(zip(columns.step, columns.whole, efficient, strict=True))
     ]
+
+
+#: What :class:`EfficiencySum` has as intervals, and as numbers.
+_INTERVALS: Final = ("hfu", "kernels", "recoverable_ns")
+_NUMBERS: Final = tuple(name for name in EfficiencySum.__struct_fields__ if name not in _INTERVALS)
+
+
+def sum_columns(sums: Sequence[EfficiencySum]) -> dict[str, list[float | None]]:
+    """Return what gates ask of the efficiency of steps as columns; ``sums_of`` makes them of these."""
+    all_ = {name: [getattr(one, name) for one in sums] for name in _NUMBERS}
+    for name in _INTERVALS:
+        if name == "kernels" and all(one.kernels == one.hfu for one in sums):
+            continue
+        found = [getattr(one, name) for one in sums]
+        all_[f"{name}_least"], most = ([None if one is None else one[at] for one in found] for at in (0, 1))
+        if most != all_[f"{name}_least"]:
+            all_[f"{name}_most"] = most
+    return {name: column for name, column in all_.items() if any(value is not None for value in column)}
+
+
+def sums_of(columns: dict[str, list[float | None]], count: int) -> list[EfficiencySum]:
+    """Return the efficiency of steps that columns are of."""
+    fields: dict[str, list[Any]] = {name: columns.get(name, [None] * count) for name in _NUMBERS}
+    for name in _INTERVALS:
+        least = columns.get(f"{name}_least", [None] * count)
+        most = columns.get(f"{name}_most", least)
+        fields[name] = [None if low is None else (low, high) for low, high in zip(least, most, strict=True)]
+    if "kernels_least" not in columns:
+        fields["kernels"] = fields["hfu"]
+    return [EfficiencySum(**{name: column[at] for name, column in fields.items()}) for at in range(count)]
 
 
 def _added_up(parts: dict[str, list[int]], count: int) -> dict[str, list[int]]:
