@@ -15,9 +15,9 @@ from msgspec import Struct
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_S
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
-from npuperf.device.roofline import Recoverable, Roofline
+from npuperf.device.roofline import Recoverable, RecoverableOver, Roofline
 from npuperf.device.study import Study
-from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu
+from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu, Roofs
 from npuperf.model.groups import alike
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Mask
@@ -39,14 +39,16 @@ class DeviceEfficiency(Struct, frozen=True):
     work: CubeWork
     cube: Intervals
     again: tuple[Mask, Mask]
-    roofline: Roofline
+    roofs: Roofs
+    won: RecoverableOver
 
     @classmethod
     def of(cls, study: Study, work: CubeWork, peak: Peak, roofline: Roofline) -> DeviceEfficiency:
         """``work``, ``roofline``: of the study's tasks."""
         tasks = study.profile.tasks
         cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])
-        return cls(study, peak, work, cube, _computed_anew(study, work), roofline)
+        return cls(study, peak, work, cube, _computed_anew(study, work), roofline.rates.roofs(),
+                   roofline.recoverable(tasks))  # fmt: skip
 
     def of_windows(self, windows: Intervals) -> list[Efficiency]:
         """Sum up windows; what a kernel does within one is as much of it as of its time."""
@@ -55,7 +57,7 @@ class DeviceEfficiency(Struct, frozen=True):
         first = np.searchsorted(np.maximum.accumulate(end), windows.start, side="right").tolist()
         last = np.searchsorted(start, windows.end).tolist()
         borders = zip(windows.start.tolist(), windows.end.tolist(), first, last, strict=True)
-        won = self.roofline.recoverable(self.study.profile.tasks, windows)
+        won = self.won.within(windows)
         found = []
         for at, (begin, stop, low, high) in enumerate(borders):
             here = slice(low, high)
@@ -103,7 +105,7 @@ class DeviceEfficiency(Struct, frozen=True):
             odd=int(np.count_nonzero(work.odd[here])),
             recomputed_flop=(float(least[certain].sum()), float(most[possible].sum())),
             reason=_OVERBOOKED if overbooked else None,
-            roofs=self.roofline.rates.roofs(),
+            roofs=self.roofs,
             recoverable_ns=(min(won.least, split["compute"]), min(won.most, split["compute"])) if won.kernels else None,
             roof_contradictions=won.refuted,
         )

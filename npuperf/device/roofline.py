@@ -24,7 +24,7 @@ from npuperf.model.chip import CUBE_FLOP, Cores, MemoryRates, memory_of_soc, vec
 from npuperf.model.efficiency_result import Limit, Roofs
 from npuperf.model.groups import alike, sorted_rows
 from npuperf.model.intervals import SIGNED, Intervals, narrow
-from npuperf.model.labels import F64, I32, I64, U8, Labels, Mask
+from npuperf.model.labels import F32, F64, I32, I64, U8, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
@@ -114,6 +114,19 @@ class Recoverable(Struct, frozen=True):
     refuted: int
 
 
+class RecoverableOver(Struct, frozen=True):
+    """The same from the first kernel on; ``begin``: of each kernel, epoch ns."""
+
+    begin: I64
+    columns: list[I64]
+
+    def within(self, windows: Intervals) -> list[Recoverable]:
+        """Return that of the kernels that begin in each window."""
+        first, last = np.searchsorted(self.begin, windows.start), np.searchsorted(self.begin, windows.end)
+        sums = ((column[last] - column[first]).tolist() for column in self.columns)
+        return [Recoverable(*row) for row in zip(*sums, strict=True)]
+
+
 class Roofline(Struct, frozen=True):
     """The roofs of kernels on cube and vector cores, a row each, in the order of their tasks.
 
@@ -170,14 +183,11 @@ class Roofline(Struct, frozen=True):
         columns = {name: getattr(self, name)[here] for name in ("limit", "refuted", "roof", "least", "most", "code")}
         return structs.replace(self, task=self.task[here] - chosen.start, **columns)
 
-    def recoverable(self, tasks: Tasks, windows: Intervals) -> list[Recoverable]:
-        """Return what the kernels that begin in each window could win."""
-        begin = tasks.start[self.task]
+    def recoverable(self, tasks: Tasks) -> RecoverableOver:
+        """Add up over time what the kernels could win."""
         columns = [np.append(0, np.cumsum(column, dtype=np.int64))
                    for column in (~np.isnan(self.roof), self.least, self.most, self.refuted)]  # fmt: skip
-        first, last = np.searchsorted(begin, windows.start), np.searchsorted(begin, windows.end)
-        sums = ((column[last] - column[first]).tolist() for column in columns)
-        return [Recoverable(*row) for row in zip(*sums, strict=True)]
+        return RecoverableOver(tasks.start[self.task], columns)
 
     def sums(self, tasks: Tasks, group: I64, groups: int) -> list[Roofed]:
         """Sum up the kernels of each of so many groups; ``group``: of each task, below 0 for none."""
@@ -246,8 +256,8 @@ class _Table(Struct, frozen=True):
         far = np.where(self.far[code] <= dur, self.far[code], self.beyond[code])
         roof, limit = floor.astype(np.float64), np.full(len(code), _LAUNCH, np.uint8)
         for name, times in ((_L2, self.l2[code]), (_HBM, far), (_VECTOR, self.vector[code]), (_CUBE, self.cube[code])):
-            longer = times > roof
-            roof[longer], limit[longer] = times[longer], name
+            np.copyto(limit, np.uint8(name), where=times > roof)
+            np.maximum(roof, times, out=roof)
         return roof, limit
 
 
@@ -292,7 +302,7 @@ def _by_counters(tasks: Tasks, rows: I64) -> U8:
     everything. A unit that computes does where it is busiest. Units that move data tell no roof: they may move the same
     bytes again and again, or wait.
     """
-    found, busiest = np.full(len(rows), _UNKNOWN, np.uint8), np.zeros(len(rows))
+    found, busiest = np.full(len(rows), _UNKNOWN, np.uint8), np.zeros(len(rows), np.float32)
     works, scalar = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
     for side, computing, limit, moving in _SIDES:
         control = _ratios(tasks, rows, side, ("scalar",))
@@ -310,7 +320,7 @@ def _by_counters(tasks: Tasks, rows: I64) -> U8:
     return found
 
 
-def _ratios(tasks: Tasks, rows: I64, side: str, units: tuple[str, ...]) -> F64 | None:
+def _ratios(tasks: Tasks, rows: I64, side: str, units: tuple[str, ...]) -> F32 | None:
     """Return the ratios of those units that are recorded, a row each; None: of none."""
     known = [tasks.pmu[name] for unit in units if (name := f"{side}_{unit}_ratio") in tasks.pmu]
-    return np.nan_to_num(np.stack([ratio.take(rows) for ratio in known]).astype(np.float64)) if known else None
+    return np.fmax(np.stack([ratio.take(rows) for ratio in known]), 0) if known else None  # 0 where not recorded

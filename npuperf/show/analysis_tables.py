@@ -18,9 +18,11 @@ from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.efficiency_tables import (
     EFFICIENCY_TABLES,
     OPERATOR_COLUMNS,
+    ROOFLINE,
     no_efficiency,
     no_idle,
     no_parts,
+    no_roofs,
     operators_of,
 )
 from npuperf.show.job_text import CLUSTER_TABLES
@@ -486,6 +488,7 @@ _OF_DEVICES: Final = (
           ))),
     ), aside=True),
     *EFFICIENCY_TABLES,
+    ROOFLINE,
     *COMPARISON_TABLES,
 )
 # fmt: on
@@ -563,6 +566,7 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     "efficiency_idle": no_idle,
     "efficiency_steps": lambda result: no_efficiency(result) or _no_step(result),
     "efficiency_phases": no_efficiency,
+    "roofline": lambda result: no_efficiency(result) or no_roofs(result),
     "memory_peak": _no_split,
     "memory_blocks": _no_split,
     "memory_steps": lambda result: _no_memory(result) or _no_step(result),

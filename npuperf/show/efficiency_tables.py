@@ -7,7 +7,7 @@ from typing import Final
 
 from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.base.units import NS_PER_S
-from npuperf.model.efficiency_result import Efficiency, EfficiencyPart, EfficiencyPartName, IdleCause
+from npuperf.model.efficiency_result import Efficiency, EfficiencyPart, EfficiencyPartName, IdleCause, Limit
 from npuperf.model.result import Device, Operator, Result
 from npuperf.show.tables import WHO, Column, Row, Table, each
 from npuperf.show.words import WITH_LAUNCHES
@@ -32,6 +32,16 @@ CAUSES: Final[dict[IdleCause, Message]] = {
     "memory": say("memory"),
     "scalar": say("scalar"),
     "fixpipe": say("fixpipe"),
+    "unknown": say("unknown"),
+}
+#: What limits operators.
+LIMITS: Final[dict[Limit, Message]] = {
+    "cube": say("cube"),
+    "vector": say("vector"),
+    "scalar": say("scalar"),
+    "hbm": say("HBM"),
+    "l2": say("L2"),
+    "launch": say("launching"),
     "unknown": say("unknown"),
 }
 #: What tells the peak.
@@ -80,6 +90,12 @@ def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | 
         found.append(say_n("{n} kernel among it has counters that cannot be",
                            "{n} kernels among it have counters that cannot be", efficiency.odd))  # fmt: skip
     return chain(*found) if found else None
+
+
+def _roofed(result: Result) -> Iterator[Row]:
+    """Yield operators on cores, those first that could win most; those of which nothing is known come last."""
+    known = [one for one in result.window_operators if one.bound_by is not None]
+    return ((one,) for one in sorted(known, key=lambda one: (-(one.recoverable_ns or (0, -1))[1], -one.total_ns)))
 
 
 # fmt: off
@@ -132,6 +148,8 @@ EFFICIENCY_TABLES: Final = (
         *_OF_MODEL,
         Column("recomputed_least", say("computed anew, min"), "tflop", "recomputed_flop.0", 3),
         Column("recomputed_most", say("computed anew, max"), "tflop", "recomputed_flop.1", 3),
+        Column("recoverable_least_ns", say("could win, min"), "ms", "recoverable_ns.0", 2),
+        Column("recoverable_most_ns", say("could win, max"), "ms", "recoverable_ns.1", 2),
         *_COUNTED,
         Column("reason", say("cannot tell because"), "message"),
     ), topic="efficiency"),
@@ -156,6 +174,19 @@ EFFICIENCY_TABLES: Final = (
         *_FIGURES, *_COUNTED,
     ), topic="efficiency", go=lambda at, device, p, _: at.stretch(device, p.start_ns, p.end_ns - p.start_ns)),
 )
+ROOFLINE: Final = Table("roofline", say("roofs of operators, by what could be won"), _roofed, (
+    Column("type", say("type"), "kernel", weight=0),
+    Column("core", say("core"), weight=0),
+    Column("count", say("count"), "count", weight=2),
+    Column("total_ns", say("total"), "ms"),
+    Column("bound_by", say("limited by"), "word", weight=0, brief=lambda one: LIMITS[one.bound_by]),
+    Column("roof_share", say("nearest roof"), "percent"),
+    Column("recoverable_least_ns", say("could win, min"), "ms", "recoverable_ns.0", 0),
+    Column("recoverable_most_ns", say("could win, max"), "ms", "recoverable_ns.1", 0),
+    Column("flop_per_s", say("reached"), "tflops", weight=2),
+    Column("intensity", say("FLOP per byte"), "plain", weight=2),
+    Column("roofed_ns", say("with a roof"), "ms", weight=3),
+), topic="efficiency", go=lambda at, one: at.anywhere("operator", one.type, one.core))
 # fmt: on
 
 
@@ -184,3 +215,8 @@ def no_parts(result: Result) -> Message | None:
 def no_idle(result: Result) -> Message | None:
     """Say why nothing tells what idle cube cores wait for."""
     return no_parts(result) or say("as cube cores are not seen to be idle in a kernel")
+
+
+def no_roofs(_: Result) -> Message:
+    """Say why no operator has a roof although the peak is known."""
+    return say("as no kernel runs on cube or vector cores")

@@ -145,7 +145,9 @@ def test_what_shapes_cannot_be_has_no_roof() -> None:
     found = roofed(kernels)
     assert np.isnan(found.roof).tolist() == [True, True, False]
     assert [LIMITS[code] for code in found.limit] == ["unknown", "unknown", "cube"]
-    assert found.recoverable(table(kernels), window(EPOCH, EPOCH + 10**6)) == [Recoverable(1, 0, int(found.most[2]), 1)]
+    assert found.recoverable(table(kernels)).within(window(EPOCH, EPOCH + 10**6)) == [
+        Recoverable(1, 0, int(found.most[2]), 1)
+    ]
 
 
 def test_groups_and_lengths_are_data() -> None:
@@ -237,6 +239,20 @@ def test_random_kernels_by_brute_force(seed: int) -> None:
     assert sum(found.most.tolist()) <= max((one.start or 0) + one.dur for one in kernels)
 
 
+def test_sums_of_devices_add_up() -> None:
+    """Of an operator on two devices, its limit is that of most of the time."""
+    first, second = [matmul(20_000)], [matmul(9000), matmul(9000), matmul(60_000)]
+    one, other, both = (
+        roofed(kernels).sums(table(kernels), np.zeros(len(kernels), np.int64), 1)[0]
+        for kernels in (first, second, [*first, *second])
+    )
+    assert (one + other).ns == both.ns == 98_000 and one.limit == other.limit == "cube"
+    assert (one + other).roof_ns == pytest.approx(4 * 2**31 / 270.336e12 * 1e9)
+    assert (one.most, other.most, (one + other).most) == (12_056, 2 * 1056 + 52_056, 12_056 + 54_168)
+    assert (one.least, other.least, both.least) == (0, 51_000, 11_000 + 51_000)  # each against its own device's best
+    assert (one + other).flop == pytest.approx(4 * 2**31) and (one + other).placed[1] == 4 * 7_340_032
+
+
 # -- Documents, and real recordings.
 
 
@@ -267,6 +283,8 @@ def test_no_real_kernel_is_faster_than_its_roof(path: str) -> None:
     assert device.efficiency is not None and device.efficiency.roof_contradictions == 0
     won = device.efficiency.recoverable_ns
     assert won is not None and won[0] <= won[1] <= device.partition.compute_ns
+    sums = [one.recoverable_ns for one in result.operators if one.recoverable_ns is not None]
+    assert won == (sum(least for least, _ in sums), sum(most for _, most in sums))
     for one in result.operators:
         assert one.recoverable_ns is None or 0 <= one.recoverable_ns[0] <= one.recoverable_ns[1] <= one.total_ns
         assert one.roof_share is None or 0 < one.roof_share <= 1

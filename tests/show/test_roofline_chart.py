@@ -1,0 +1,118 @@
+"""What is shown of roofs: the planned profile of efficiency_plan.py, whose roofs are worked out by hand here.
+
+20 cores at 1800 MHz: 294.912 TFLOPS; L2 36 000e6 · 196 = 7.056e12 bytes/s. A product asks for 1.342 177 28 TFLOP, that
+is 4.551 111 ms of its 10; its 2.6 GB take less at HBM's 1.6e12. The addition moves 6 MiB: 0.9 us from L2, 3.9 us from
+HBM.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from math import log10
+from pathlib import Path
+
+import pytest
+from build import analyze_path
+from conftest import run_cli
+from efficiency_plan import FITTING, MS, Product, table
+from msgspec.structs import replace
+
+from npuperf.model.result import Result
+from npuperf.show.roofline_chart import roofline_chart
+from npuperf.show.sheet import Whereabouts
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return table(tmp_path_factory.mktemp("plan"), Product(), Product(), Product(unit="scalar"))
+
+
+@pytest.fixture(scope="module")
+def result(path: Path) -> Result:
+    return analyze_path(path)
+
+
+def drawn(result: Result) -> str:
+    chart = roofline_chart(result, Whereabouts([], result.devices))
+    assert chart is not None and chart.svg is not None and chart.topic == "efficiency"
+    return str(chart.svg)
+
+
+def test_the_table_says_what_limits_and_what_could_be_won(path: Path) -> None:
+    done = run_cli(["analyze", str(path), "--no-cache", "--format", "csv", "--table", "roofline"])
+    product, add = csv.DictReader(io.StringIO(done.stdout))
+    assert (product["type"], product["bound_by"], product["count"]) == ("MatMulV3", "cube", "3")
+    assert float(product["roof_share"]) == pytest.approx(1.34217728e12 / 294.912e12 / 0.01, rel=1e-9)
+    most = 3 * (10 * MS - 4_551_112)
+    assert (product["recoverable_least_ns"], product["recoverable_most_ns"]) == ("0", str(most))
+    size = 2 * (2 * 1024 * 640_000 + 1024 * 1024)
+    assert float(product["intensity"]) == pytest.approx(1.34217728e12 / size, rel=1e-9)
+    assert float(product["flop_per_s"]) == pytest.approx(134.217728e12, rel=1e-9)
+    # a thousandth of its time: no roof is near
+    assert (add["type"], add["bound_by"], add["recoverable_most_ns"]) == ("Add", "unknown", str(5 * MS - 892))
+    assert float(add["roof_share"]) == pytest.approx(6 * 2**20 / 1.6e12 / 0.005, rel=1e-9)
+
+
+def test_people_read_words(path: Path) -> None:
+    shown = run_cli(["analyze", str(path), "--no-cache", "--table", "roofline"], columns=120).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("MatMulV3")]
+    assert line.split() == [
+        "MatMulV3",
+        "AI_CORE",
+        "3",
+        "30.000",
+        "cube",
+        "45.5",
+        "0.000",
+        "16.347",
+        "134.2",
+        "512.2",
+    ] or ("16.347" in line and "45.5" in line and "cube" in line)
+
+
+def test_operators_lie_below_the_roofs_where_their_work_is(result: Result) -> None:
+    """By the labels of the axes: a power of ten each."""
+    assert result.judged_operators is None
+    faster = [
+        replace(one, flop_per_s=1e12) if one.type == "Add" else one for one in result.operators
+    ]  # or it is left out
+    svg = drawn(replace(result, operators=faster))
+    for one in svg.split("<svg ")[-2:]:  # wide and narrow
+        ys = {float(v) * 10**p: float(y) - 4 for y, v, p in (
+            (y, v, {"T": 12, "G": 9, "M": 6}[unit])
+            for y, v, unit in re.findall(r'y="([\d.]+)"[^>]*>([\d.]+) ([TGM])FLOPS<', one)
+        )}  # fmt: skip
+        (low, y_low), (high, y_high) = sorted(ys.items())[:2]
+        per_decade = (y_low - y_high) / log10(high / low)
+        circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', one)
+        assert len(circles) == 2
+        assert float(circles[0][1]) == pytest.approx(y_low - per_decade * log10(134.217728e12 / low), abs=0.1)
+        radii = [float(radius) for _, _, radius in circles]
+        assert radii[1] / radii[0] == pytest.approx((5 / 30) ** 0.5, rel=0.01)  # as large as its time
+        levels = [float(y) for y in re.findall(r'd="M [\d.]+ ([\d.]+) H [\d.]+" class="roof r-level"', one)]
+        assert levels[0] == pytest.approx(y_low - per_decade * log10(294.912e12 / low), abs=0.1)
+        assert all(float(y) > levels[0] for _, y, _ in circles)
+
+
+def test_every_operator_says_what_it_is(result: Result) -> None:
+    svg = drawn(result)
+    assert "MatMulV3, AI_CORE: 30.00 ms" in svg and "limited by cube, nearest roof 45.5 %" in svg
+    assert "could win 0 … 16.35 ms" in svg
+    assert 'style="' not in svg
+
+
+def test_there_is_no_picture_without_roofs_or_of_different_chips(result: Result, tmp_path: Path) -> None:
+    nothing = replace(result, devices=[replace(device, efficiency=None, judged=None) for device in result.devices])
+    assert roofline_chart(nothing, Whereabouts([])) is None
+    (device,) = result.devices
+    found = device.window_efficiency
+    assert found is not None and found.roofs is not None
+    slower = replace(found, roofs=replace(found.roofs, cube_flop_per_s=found.roofs.cube_flop_per_s / 2))
+    judged = device.judged and replace(device.judged, efficiency=slower)
+    other = replace(device, efficiency=slower, judged=judged)
+    assert roofline_chart(replace(result, devices=[device, other]), Whereabouts([])) is None
+    without = table(tmp_path, Product(FITTING), counters=False)
+    shown = run_cli(["analyze", str(without), "--no-cache", "--table", "roofline"]).stdout
+    assert "no rows, as nothing tells the peak of the cube cores" in " ".join(shown.split())
