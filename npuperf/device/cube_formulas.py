@@ -111,7 +111,7 @@ def total(parts: Iterator[tuple[int, int] | None]) -> tuple[int, int] | None:
 
 def sane(shape: Shape) -> bool:
     """Tell dimensions that a tensor can have: -1 stands for one that was not known when the file was written."""
-    return all(0 <= size <= _MOST_ELEMENTS for size in shape) and prod(shape) <= _MOST_ELEMENTS
+    return not shape or (min(shape) >= 0 and max(shape) <= _MOST_ELEMENTS and prod(shape) <= _MOST_ELEMENTS)
 
 
 def cube_rate(first: str, second: str, hf32: bool | None) -> int:

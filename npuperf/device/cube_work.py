@@ -19,7 +19,7 @@ from npuperf.device.cores import blocks
 from npuperf.device.formulas import Cost, cost_of, has_formula, shapes_of
 from npuperf.model.chip import CUBE_CORES, CUBE_FLOP, Cores, chip_of_soc, cube_flop_per_s
 from npuperf.model.efficiency_result import IdleCause
-from npuperf.model.groups import alike, first_rows
+from npuperf.model.groups import alike, first_rows, largest, sums_of
 from npuperf.model.labels import F64, I32, I64, U8, Labels, Mask, Operands
 from npuperf.model.tasks import Tasks, Work
 
@@ -31,6 +31,9 @@ TOLERANCE: Final = 1e-3
 _WHOLE: Final = 1e-4
 #: What a task's code says of shapes that do not fit its formula, and where there is none.
 _UNFIT, _NOTHING = -2, -1
+#: Combinations of type, shapes and operands that formulas are asked for: of programs with dynamic shapes every kernel
+#: is one of its own, and asking takes 25 µs.
+_ASKED: Final = 20_000
 #: Kernels that use cube cores beside vector cores, if they have any cycles there.
 _BESIDE: Final = ("MIX_AIC", "MIX_AIV")
 CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
@@ -79,7 +82,7 @@ class Costs(Struct, frozen=True):
 
     @classmethod
     def of(cls, tasks: Tasks, types: Labels) -> Costs:
-        """Ask the formulas once for each combination of type, core, shapes and operands."""
+        """Ask the formulas once for each combination of type, core, shapes and operands, those that take most time."""
         code = np.full(len(tasks), _NOTHING, np.int32)
         formula = types.flag([has_formula(name) for name in types.names])
         rows = np.flatnonzero((tasks.work == Work.COMPUTE) & tasks.shapes.known() & formula)
@@ -89,7 +92,13 @@ class Costs(Struct, frozen=True):
         columns = (types, tasks.core, tasks.shapes, tasks.operands)
         kind = alike(*(column.codes.take(rows) for column in columns))
         number = np.full(int(kind.max()) + 1, _UNFIT, np.int32)
-        for place, row in enumerate(rows[first_rows(kind, len(number))].tolist()):
+        first = rows[first_rows(kind, len(number))]
+        asked = np.arange(len(number))
+        if len(number) > _ASKED:
+            asked = largest(sums_of(kind, tasks.dur.take(rows), len(number)), _ASKED)
+            number[:] = _NOTHING
+            number[asked] = _UNFIT
+        for place, row in zip(asked.tolist(), first[asked].tolist(), strict=True):
             type_, core, shapes, operands = (column[row] for column in columns)
             read = shapes_of(shapes)
             if type_ is None or read is None:

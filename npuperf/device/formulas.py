@@ -33,20 +33,22 @@ class Formula(Struct, frozen=True):
     cube: bool = False
 
 
+_SIZES: Final = re.compile(r"[0-9,;\s]*")
+
+
 def shapes_of(text: str | None) -> tuple[Shape, ...] | None:
     """Read ``4096,1024;1024``, in quotes or not; None where it is not that: ``N/A``, a size below 0, no tensor's size.
 
     Nothing between two separators is a number, or an input that was not given.
     """
-    if text is None:
+    plain = text.replace('"', "") if text is not None else "N/A"
+    if not _SIZES.fullmatch(plain):
         return None
-    shapes: list[Shape] = []
-    for cell in text.replace('"', "").split(";"):
-        sizes = [size.strip() for size in cell.split(",")] if cell.strip() else []
-        if not all(size.isascii() and size.isdigit() and len(size) < 16 for size in sizes):
-            return None
-        shapes.append(tuple(map(int, sizes)))
-    return tuple(shapes) if all(map(sane, shapes)) else None
+    try:
+        shapes = tuple(tuple(map(int, cell.split(","))) if cell.strip() else () for cell in plain.split(";"))
+    except ValueError:  # nothing between two commas, two numbers, or one that fills a book
+        return None
+    return shapes if all(map(sane, shapes)) else None
 
 
 def has_formula(type: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from itertools import compress
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -203,12 +203,20 @@ class Operands(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Operands:
         """Read a text of :func:`operand_labels`."""
-        dtypes, formats, out_dtypes, out_formats, out_shapes, hf32 = text.split(_APART)
-        return cls(
-            tuple(map(_dtype, _cells(dtypes))), tuple(map(_format, _cells(formats))),
-            tuple(map(_dtype, _cells(out_dtypes))), tuple(map(_format, _cells(out_formats))),
-            tuple(_cells(out_shapes)), {"YES": True, "NO": False}.get(hf32.strip().upper()),
-        )  # fmt: skip
+        kinds, out_shapes, hf32 = text.rsplit(_APART, 2)
+        dtypes, formats, out_dtypes, out_formats = _kinds(kinds)
+        return cls(dtypes, formats, out_dtypes, out_formats, tuple(_cells(out_shapes)),
+                   {"YES": True, "NO": False}.get(hf32.strip().upper()))  # fmt: skip
+
+
+@lru_cache(1024)  # there are few of them, and many shapes
+def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
+    """Read the dtypes and formats of inputs and outputs."""
+    dtypes, formats, out_dtypes, out_formats = map(_cells, text.split(_APART))
+    return (
+        tuple(map(_dtype, dtypes)), tuple(map(_format, formats)),
+        tuple(map(_dtype, out_dtypes)), tuple(map(_format, out_formats)),
+    )  # fmt: skip
 
 
 def operand_labels(columns: dict[str, Labels]) -> Labels:

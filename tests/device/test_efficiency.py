@@ -270,6 +270,20 @@ def test_shapes_that_ask_for_more_than_was_done_are_a_contradiction(tmp_path: Pa
     assert found.formula_share == pytest.approx(2 * dur / (3 * dur + 400_000))
 
 
+def test_of_too_many_shapes_those_that_take_most_time_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of 1024, 1040, … rows, of which every other takes twice as long."""
+    monkeypatch.setattr("npuperf.device.cube_work._ASKED", 3)
+    sizes = [1024 + 16 * i for i in range(6)]
+    rows = [
+        Row(AFTER + i * 10_000, 4_000 * (1 + i % 2), shapes=f"{m},256;512,256", out=f"{m},512")
+        for i, m in enumerate(sizes)
+    ]
+    found = whole(written(tmp_path, rows, 0), soc="Ascend910B3")
+    adds_up(found)
+    assert found.useful_flop[0] == pytest.approx(sum(2 * m * 512 * 256 for m in sizes[1::2]))
+    assert found.formula_share == pytest.approx(2 / 3) and found.contradictions == 0
+
+
 @pytest.mark.parametrize(
     ("cycles", "mac"),
     [(-5, 0.5), (72_000, -0.1), (72_000, 1.2), (72_000_000, 0.9), ("inf", 0.5)],
