@@ -56,7 +56,7 @@ from npuperf.readers.log import ReadLog
 
 
 class Earlier(Struct, frozen=True):
-    """What SuperKernels are held against: tasks of an earlier profile without them, and lines of CANN's log.
+    """What this profile is held against: tasks of another one, and lines of CANN's log.
 
     ``tasks``: by rank and device; ``size``: of the files that they are from, bytes.
     """

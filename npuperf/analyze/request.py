@@ -41,6 +41,7 @@ class Question(Struct, frozen=True, kw_only=True):
     :mod:`npuperf.device.whatif`; ``cores_of`` a split of cores to replay, by stream; ``expect`` limits that kernels
     must obey; ``world_size`` is the user's word on how many ranks the job has;
     ``model_flops`` is the work of a step, of which ``params`` and those up to ``tokens`` say the size instead;
+    ``other`` is a recording of the same program with another set of hardware counters;
     ``ranks`` and ``group`` (a kind of process group, or its id) narrow what is told of a job; ``before`` an
     earlier profile of the same program, against which SuperKernels are held, and ``plog`` a folder of CANN's logs;
     ``rules`` those to ask (all if empty); ``engine``, ``workers`` and ``scheduler`` say where ranks are worked on
@@ -95,6 +96,15 @@ class Question(Struct, frozen=True, kw_only=True):
     tokens: Annotated[float | None, Typed(DATA, say("Tokens of a step of the whole job."), "--tokens", metavar="N")] = (
         None
     )
+    other: Annotated[
+        Path | None,
+        Typed(
+            DATA,
+            say("Another recording of the same program, for hardware counters that this one lacks."),
+            "--with",
+            metavar="DIR",
+        ),
+    ] = None
     before: Annotated[
         Path | None,
         Typed(
@@ -305,5 +315,5 @@ class AnalyzeRequest(Question, frozen=True, kw_only=True):
     def of_baseline(self, path: Path) -> Question:
         """Ask the same of another profile of a comparison, as far as a comparison needs it."""
         usual = Question()
-        of_one_side = ("top", "what_if", "cores_of", "expect", "before", "plog")
+        of_one_side = ("top", "what_if", "cores_of", "expect", "before", "plog", "other")
         return replace(self.question, path=path, **{name: getattr(usual, name) for name in of_one_side})

@@ -131,7 +131,7 @@ class Analysis:
         """Return the key of the answer, which also depends on the files that this profile is held against."""
         question = self.question
         try:
-            beside = find(question.before)[0] if question.before else []
+            beside = [source for path in (question.before, question.other) if path for source in find(path)[0]]
             logs: list[Path] = []
             if question.plog:
                 from npuperf.readers.context import plog_files  # seldom asked for

@@ -242,8 +242,9 @@ def _workload(
 class _Source(Struct, frozen=True):
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
-    ``tasks``: how many it has; ``host``: what was counted of a run without any; ``setups``: what was run, as those say
-    that were examined. What was read of it may go.
+    ``tasks``: how many it has; ``host``: what was counted of a run without any; ``refused``: why the counters of
+    another recording are not of these kernels; ``setups``: what was run, as those say that were examined. What was read
+    of it may go.
     """
 
     log: ReadLog
@@ -253,6 +254,7 @@ class _Source(Struct, frozen=True):
     steps: frozenset[int] = field(default_factory=frozenset)
     tasks: int = 0
     host: Digest | None = None
+    refused: tuple[Message, ...] = ()
     setups: tuple[ProcessFingerprint, ...] = ()
 
 
@@ -288,8 +290,12 @@ def work_out(
         recording = recording.of_ranks(question.chosen_ranks)
     context = ReadLog()
     earlier = _earlier(question, context, cached=recording.cache is not None)
-    work = partial(_examine, question=question, thresholds=thresholds, earlier=earlier)
-    sources = recording.map(work, progress, engine, finished, carried=earlier.size)
+    counters = _tasks_of(question.other, context, cached=recording.cache is not None) if question.other else None
+    work = partial(_examine, question=question, thresholds=thresholds, earlier=earlier, counters=counters)
+    carried = earlier.size + (counters.size if counters is not None else 0)
+    sources = recording.map(work, progress, engine, finished, carried=carried)
+    if refused := next((why for s in sources for why in s.refused), None):
+        raise UsageError(refused)
     errors = [s.error for s in sources if s.error]
     if errors and len(errors) == len(sources):
         raise none_readable(errors)
@@ -399,13 +405,16 @@ def _merged(listed: list[Ranked], top: int, thresholds: Thresholds) -> tuple[lis
     return operators, sorted((k for each in listed for k in each.kernels), key=lambda k: -k.dur_ns)[:top]
 
 
-def _examine(reading: Reading, question: Question, thresholds: Thresholds, earlier: Earlier) -> _Source:
+def _examine(
+    reading: Reading, question: Question, thresholds: Thresholds, earlier: Earlier, counters: Earlier | None
+) -> _Source:
     """Examine the devices of a source that were asked for; where it has none, count what its host did."""
     log = ReadLog(kineto=reading.log.kineto)  # the reading's own is shared by all who ask
     log.add(reading.log)
     examined: list[Examined | None] = []
     setups: list[ProcessFingerprint] = []
     steps: set[int] = set()
+    refused: list[Message] = []
     profiles = reading.handed_over()
     seen = tuple((p.rank, p.device) for p in profiles)
     tasks = sum(len(p.tasks) for p in profiles)
@@ -418,8 +427,13 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
         chosen = of_rank and question.device in (None, profile.device) and question.step in (None, *own)
         if chosen:
             setups.append(workload_of(profile))
+        if chosen and counters is not None:
+            profiles[0], why = _with_counters(profile, counters, str(question.other), log)
+            refused += [why] if why is not None else []
         del profile  # of which parts are let go while it is examined
-        if chosen:
+        if chosen and refused:
+            profiles.popleft()
+        elif chosen:
             examined.append(examine(profiles.popleft(), question, thresholds, earlier, log))
         else:
             profiles.popleft()
@@ -434,7 +448,7 @@ def _examine(reading: Reading, question: Question, thresholds: Thresholds, earli
     found = tuple(e for e in examined if e)
     if found and all(e.report.cores_cube is not None for e in found):  # as the user, or the chip's name, says
         log.missing = [note for note in log.missing if note != NO_CORES]
-    return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(setups))
+    return _Source(log, reading.error, found, seen, frozenset(steps), tasks, host, tuple(refused), tuple(setups))
 
 
 def _steps_of(profile: DeviceProfile) -> set[int]:
@@ -449,17 +463,40 @@ def _earlier(question: Question, log: ReadLog, *, cached: bool) -> Earlier:
         lines = read_plog(question.plog, log)
     if question.before is None:
         return Earlier(plog=tuple(lines))
-    before = open_recording(question.before, cached=cached)
-    for note in before.notes:
+    return structs.replace(_tasks_of(question.before, log, cached=cached), plog=tuple(lines))
+
+
+def _tasks_of(path: Path, log: ReadLog, *, cached: bool) -> Earlier:
+    """Read the tasks of a recording that the one in question is held against."""
+    recording = open_recording(path, cached=cached)
+    for note in recording.notes:
         log.warn(note)
     tasks: dict[tuple[int | None, int], Tasks] = {}
-    for reading in before.map(lambda reading: reading):
+    for reading in recording.map(lambda reading: reading):
         if reading.error:
             raise reading.error
         log.add(reading.log)
         for profile in reading.handed_over():
             tasks.setdefault((profile.rank, profile.device), profile.tasks)
-    return Earlier(tasks, tuple(lines), total_bytes(file for source in before.sources for file in source.data_files()))
+    return Earlier(tasks, size=total_bytes(file for source in recording.sources for file in source.data_files()))
+
+
+def _with_counters(
+    profile: DeviceProfile, counters: Earlier, path: str, log: ReadLog
+) -> tuple[DeviceProfile, Message | None]:
+    """Join the counters of another recording's device to a profile; return also why that is refused."""
+    from npuperf.readers.other_counters import join_counters  # seldom asked for
+
+    only = next(iter(counters.tasks.values())) if len(counters.tasks) == 1 else None
+    other = counters.tasks.get((profile.rank, profile.device), only)
+    if other is None:
+        log.warn(say("rank {rank}, device {device}: {path} has no such device, whose counters could be joined",
+                     rank=profile.rank, device=profile.device, path=path))  # fmt: skip
+        return profile, None
+    joined = join_counters(profile.tasks, other, path)
+    if joined.said is not None:
+        log.warn(say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=joined.said))
+    return structs.replace(profile, tasks=joined.tasks), joined.refused
 
 
 def _refuse_choice(sources: list[_Source]) -> NoReturn:

@@ -24,7 +24,7 @@ _OUTPUT: Final = ("format", "full", "top", "table")
 #: Options that say what a run is about, not how: they do not belong into a recipe.
 _NOT_HERE: Final = (
     *("help", "recipe", "output", "force", "debug", "dry-run", "yes", "module"),
-    *("before", "from", "diff", "merge", "into", "rollback", "verify", "resume"),
+    *("before", "with", "from", "diff", "merge", "into", "rollback", "verify", "resume"),
 )
 #: Characters of a value that are shown.
 _SHOWN: Final = 60
