@@ -293,7 +293,7 @@ def _warn(study: Study, asked: Cores | None, filed: Cores, rate: CubeRate | None
                      given=asked.source, cores=f"{asked.cube},{asked.vector}", recorded=f"{filed.cube},{filed.vector}",
                      source=filed.source))  # fmt: skip
     used = asked or filed
-    if rate is not None and rate.cores and used.cube and used.cube != rate.cores:
+    if rate is not None and rate.cores and not rate.inferred and used.cube and used.cube != rate.cores:
         log.warn(say("{given} says {cores} cube cores, the counters of kernels say {counted} at {mhz} MHz: {cores} are "
                      "used", given=used.source, cores=used.cube, counted=rate.cores,
                      mhz=round(rate.mhz or 0)))  # fmt: skip

@@ -278,12 +278,13 @@ class ChipCounters(Struct, frozen=True):
         most = self.rate.core_mhz / min(self.rate.likely) if self.rate and basis == "at_least" else rated
         lost = np.sum(dur[slow] * (1 - mhz[slow] / most)) if most else 0
         counted = self.rate and self.rate.as_cores()
+        product = None if self.rate is None or self.rate.inferred else self.rate
         return CoreClock(
             cores=counted.cube if counted else None,
             used=cores == counted,
-            core_mhz=self.rate.core_mhz if self.rate else None,
-            rows=self.rate.rows if self.rate else 0,
-            left_out=self.rate.left_out if self.rate else 0,
+            core_mhz=product.core_mhz if product else None,
+            rows=product.rows if product else 0,
+            left_out=product.left_out if product else 0,
             rated_mhz=rated,
             basis=basis,
             told_ns=int(dur.sum()),
@@ -303,13 +304,13 @@ def _rated(
 
     Of a product whose cores are not told apart those of files or of the user make it a clock, where that is known.
     """
-    if rate is not None:
+    if rate is not None and not rate.inferred:  # which rests on kernels running at the rated clock
         mhz = rate.mhz or (rate.core_mhz / cores.cube if cores.cube else 0)
         if any(abs(mhz / known - 1) <= _EXACT for known in known_clocks()) or rate.mhz:
             return mhz, "counters"
     if not len(clock):
         return None, None
-    if rate is not None and rate.likely:
+    if rate is not None and rate.likely and not rate.inferred:
         return rate.core_mhz / max(rate.likely), "at_least"
     highest = float(np.sort(clock)[int(_HIGHEST * (len(clock) - 1))])
     chip = chip_of_soc(soc or "")

@@ -106,6 +106,17 @@ def test_without_counters_the_frequency_that_was_sampled_tells(
     assert clock.lost_ns == pytest.approx(slowed * (1 - 1500 / 1800), abs=1)
 
 
+def test_a_chip_that_is_inferred_from_waves_is_no_rating() -> None:
+    """That all kernels run at the rated clock is what it is inferred from: slower ones may be another chip's."""
+    tasks = table(kernels(24, 1800, n=60))
+    pmu = {name: column for name, column in tasks.pmu.items() if name != "cube_utilization"}
+    pmu |= {name: np.zeros(60, np.float32) for name in ("aiv_time", "aiv_total_cycles")}
+    counters = ChipCounters.of(tasks.with_columns(pmu=pmu), Cores())
+    assert counters.rate is not None and counters.rate.inferred and counters.rate.cores == 24
+    clock = counters.clock(tasks, slice(0, 60), counters.cores(Cores()), None, None, 0, 0.01)
+    assert clock is not None and (clock.basis, clock.core_mhz, clock.rows) == ("highest", None, 0)
+
+
 def test_clocks_of_no_core_are_left_out() -> None:
     odd = [Row(100, 20, 20 * 100 * mhz, 100, 90.0) for mhz in (75, 225, 20_000)]
     assert ChipCounters.of(table(odd), CORES).mhz is None
