@@ -282,6 +282,8 @@ def test_a_rule_that_is_content_would_have_found_the_problem(name: str, rule: st
     copied: Any = kind(path, tmp_path / "copy")  # type: ignore[call-arg]
     if (name, rule) == ("own", "fused_operators"):
         return  # each of its operators is in a function call of its own, so that no three of them belong together
+    if (name, rule) == ("db, Level1", "idle_cores"):
+        return  # whose chip is inferred from kernels that fill it: those of one block run alike on any of its clock
     if rule in OF_GRAPHS and launched_one_by_one(copied):
         return
     if rule == "slowed_compute" and beside_communication(copied) < 0.01:
