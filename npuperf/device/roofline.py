@@ -161,8 +161,7 @@ class Roofline(Struct, frozen=True):
         floor = _launching(tasks.core.codes[rows], dur)
         certain = np.minimum(np.maximum(table.least[code], floor), dur)
         near, limit = table.nearest(code, dur, floor)
-        far = near < np.where(limit == _LAUNCH, _MOST, _NEAR) * dur
-        limit[~told | far] = _UNKNOWN
+        limit[~told] = _UNKNOWN
         counted = _by_counters(tasks, rows)
         np.copyto(limit, counted, where=(counted != _UNKNOWN) & (limit != _LAUNCH))
         least = np.where(told, dur - _best(code, dur), 0)
@@ -251,13 +250,18 @@ class _Table(Struct, frozen=True):
     def nearest(self, code: I32, dur: I64, floor: I64) -> tuple[F64, U8]:
         """Return the largest roof of kernels, and which it is; HBM's is that of all bytes where these may come from it.
 
-        The rest of what is shorter than that must have come from L2.
+        The rest of what is shorter than that must have come from L2. Launching is one where it takes most of the time:
+        it comes before what a kernel does, and not beside it.
         """
         far = np.where(self.far[code] <= dur, self.far[code], self.beyond[code])
-        roof, limit = floor.astype(np.float64), np.full(len(code), _LAUNCH, np.uint8)
-        for name, times in ((_L2, self.l2[code]), (_HBM, far), (_VECTOR, self.vector[code]), (_CUBE, self.cube[code])):
+        roof, limit = self.l2[code], np.full(len(code), _L2, np.uint8)
+        for name, times in ((_HBM, far), (_VECTOR, self.vector[code]), (_CUBE, self.cube[code])):
             np.copyto(limit, np.uint8(name), where=times > roof)
             np.maximum(roof, times, out=roof)
+        np.copyto(limit, np.uint8(_UNKNOWN), where=roof < _NEAR * dur)
+        launching = (floor > roof) & (floor >= _MOST * dur)
+        np.copyto(limit, np.uint8(_LAUNCH), where=launching)
+        np.copyto(roof, floor, where=launching)
         return roof, limit
 
 
