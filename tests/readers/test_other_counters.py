@@ -203,3 +203,30 @@ def test_two_real_recordings_of_other_programs() -> None:
     assert done.returncode == 2 and "not a recording of the same program" in done.stderr
     back = run_cli(["analyze", str(pair[1].parent), "--with", str(pair[0].parent)])
     assert back.returncode == 2
+
+
+CLUSTER = DATA.parent / "msinsight" / "cluster4" / "rank_0_ascend_pt"
+
+
+@pytest.mark.skipif(not CLUSTER.is_dir(), reason="the shared recordings are not here")
+def test_a_real_recording_with_one_of_its_counters_under_another_name(tmp_path: Path) -> None:
+    """Five kernels are taken out of the second table; all others find themselves, as their counter says."""
+    (table,) = CLUSTER.rglob("kernel_details.csv")
+    with table.open(encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    counter = head.index("aic_mte2_ratio")
+    own = [at for at, name in enumerate(head) if not name.startswith(("aic_", "aiv_", "aicore_", "cube_"))]
+    gone = random.Random(1).sample([at for at, r in enumerate(rows) if r[head.index("Type")][:5] != "hcom_"], 5)
+    with (tmp_path / "kernel_details.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(head[at] for at in own), "aic_main_mem_read_bw(GB/s)"])
+        writer.writerows([*(r[at] for at in own), r[counter]] for at, r in enumerate(rows) if at not in gone)
+    found = analyze_path(CLUSTER, other=tmp_path, no_cache=True)
+    said = [text(w) for w in found.input.warnings if "joined" in text(w)]
+    kernels = sum(r[head.index("Type")][:5] != "hcom_" for r in rows)
+    assert len(said) == 1 and f"to {kernels - 5} of {kernels} kernels: aic_main_mem_read_bw" in said[0]
+    for operator in found.operators:
+        means = {} if operator.pmu is None else operator.pmu.means
+        if operator.type in ("MatMulV2", "FlashAttentionScore", "FlashAttentionScoreGrad"):
+            whole = not any(rows[at][head.index("Type")] == operator.type for at in gone)
+            assert not whole or means["aic_main_mem_read_bw"] == pytest.approx(means["aic_mte2_ratio"], rel=1e-9)
