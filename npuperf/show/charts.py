@@ -13,6 +13,7 @@ from npuperf.model.result import Result
 from npuperf.model.tuning import ResultChanges, Tuning
 from npuperf.show.comparison_text import falls, step_lines, verdict_line
 from npuperf.show.device_charts import device_charts
+from npuperf.show.efficiency_charts import efficiency_charts
 from npuperf.show.job_charts import groups, links, ranks_by_step, roots, stages, who_waits
 from npuperf.show.memory_charts import memory_charts
 from npuperf.show.roofline_chart import roofline_chart
@@ -272,7 +273,8 @@ def charts_of(document: Document, pictures: Sequence[Picture] = ()) -> list[Char
             made += [falls_chart(compared), apart_chart(compared, devices), differences(compared)]
         cluster = document.cluster
         made += [roots(cluster)] if cluster else []
-        made += [ranks_by_step(document, where), *device_charts(document, where), roofline_chart(document, where)]
+        made += [ranks_by_step(document, where), *device_charts(document, where), *efficiency_charts(document.devices)]
+        made += [roofline_chart(document, where)]
         made += memory_charts(document.devices)
         made += [stages(cluster), groups(cluster), links(cluster), who_waits(cluster)] if cluster else []
     elif isinstance(document, Tuning):

@@ -37,7 +37,7 @@ _COLOURS: Final = dict(_LETTERS.values())
 _DONE: Final = ("useful", "useful_or_padded", "cube_busy_without_formula")
 _LOST: Final = 3
 #: Parts below this share of peak × time read as nothing.
-_LEAST: Final = 0.0005
+LEAST: Final = 0.0005
 
 
 def interval(ends: tuple[float, float]) -> Quantity:
@@ -103,7 +103,7 @@ def model_line(found: Efficiency, model: ModelWork | None) -> Message | None:
 def idle_line(found: Efficiency) -> Message | None:
     """Say what cube cores wait for while a kernel has them."""
     causes = [say("{cause} {share}", cause=CAUSES[one.cause], share=share(one.share))
-              for one in found.idle if one.share >= _LEAST]  # fmt: skip
+              for one in found.idle if one.share >= LEAST]  # fmt: skip
     return say("idle in kernels, by cause (inferred): {causes}", causes=series(causes)) if causes else None
 
 
@@ -194,7 +194,7 @@ def efficiency_sections(result: Result, view: View, *, brief: bool = False) -> I
         meant = {
             _LETTERS[part.part][0]: say("{part} {share}", part=words_of(device, part), share=share(part.share))
             for part in parts
-            if part.share >= _LEAST
+            if part.share >= LEAST
         }
         idle = idle_line(least[1])
         body += [painted(letters, _COLOURS), legend_of(meant, _COLOURS), *([line(idle)] if idle else [])]

@@ -183,7 +183,8 @@ def result_html(result: Result) -> str:
         *_figures(2, charts.get("roots")),
         *_figures(3, *(_strip(strip) for block in sheet.blocks for strip in block.strips), charts.get("typical")),
         *_figures(5, charts.get("steps")),
-        *_figures(7, charts.get("memory"), charts.get("memory-peak")),
+        *_figures(7, charts.get("efficiency")),
+        *_figures(8, charts.get("memory"), charts.get("memory-peak")),
     ]
     if "ranks" in charts:
         parts.append((6, _macros().figures((), tuple(heat_maps(charts["ranks"])))))
