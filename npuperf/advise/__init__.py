@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from npuperf.advise import (
     clock,
     core_use,
+    efficiency_rules,
     fused_operators,
     host_waits,
     launches,
@@ -56,6 +57,10 @@ RULES: Final[list[Rule]] = [
     moves.layout,
     moves.casts,
     moves.copies,
+    efficiency_rules.scalar_kernels,
+    efficiency_rules.fp32_products,
+    efficiency_rules.padded_products,
+    efficiency_rules.narrow_products,
     core_use.idle_cores,
     core_use.core_limit,
     core_use.super_kernel,

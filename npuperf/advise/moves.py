@@ -198,7 +198,11 @@ _SWITCH: Final = say("torch_npu.npu.config.allow_internal_format; off by default
 _KERNEL_NAMES: Final = say(
     "kernel names: trans_TransData is put between operators, aclnn names the operator that converts"
 )
-_FRACTAL: Final = say("torch_npu.npu_format_cast, format 29: FRACTAL_NZ")
+STORE_NZ: Final = say(
+    "store weights that do not change as FRACTAL_NZ once: torch.npu.config.allow_internal_format = True, then "
+    "torch_npu.npu_format_cast(weight, 29)"
+)
+STORE_NZ_SOURCE: Final = say("torch_npu.npu_format_cast, format 29: FRACTAL_NZ")
 #: torch_npu of these versions has private formats off, or may have them on, where nothing is set.
 _OFF_SINCE: Final = (2, 10)
 _ON_BEFORE: Final = (2, 7)
@@ -275,13 +279,10 @@ def _fewer_conversions(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, .
     )
     to_nz = [row for row in inside if _NZ in (row["source"], row["target"])]
     converts = Requirement(say("operators that convert to FRACTAL_NZ"), lambda _: bool(to_nz))
-    store = say(
-        "store weights that do not change as FRACTAL_NZ once: torch.npu.config.allow_internal_format = True, then "
-        "torch_npu.npu_format_cast(weight, 29)"
-    )
+    store = STORE_NZ
     if to_nz:
         store = say("for {operators}, {advice}", operators=askers(to_nz, "operator"), advice=store)
-    weights = Option(store, _FRACTAL, (INFERENCE, converts))
+    weights = Option(store, STORE_NZ_SOURCE, (INFERENCE, converts))
     ways = (weights, switch) if rows[0]["by"] == "operator" else (switch, weights)
     if inside:
         compare = say("compare other sizes or another dtype")

@@ -28,12 +28,13 @@ from npuperf.device.memory_whatif import lower
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, within
+from npuperf.device.pipes import Pipes
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
 from npuperf.device.roofline import Rates, Roofline
 from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
-from npuperf.device.view import DeviceView, DeviceWindow
+from npuperf.device.view import DeviceView, DeviceWindow, KernelUse
 from npuperf.device.whatif import (
     Scene,
     is_all_communication,
@@ -74,15 +75,16 @@ class _Measured(Struct, frozen=True):
     roofline: Roofline
 
     @classmethod
-    def of(cls, profile: DeviceProfile, types: Labels, rate: CubeRate | None, question: Question) -> _Measured | None:
+    def of(
+        cls, profile: DeviceProfile, types: Labels, use: KernelUse, rate: CubeRate | None, question: Question
+    ) -> _Measured | None:
         """Work it out while counters are there; None where nothing tells the peak of the cores."""
         tasks, cores, soc = profile.tasks, question.cores or profile.cores, question.soc or profile.soc
         peak = Peak.of(rate, cores, soc, asked=question.soc is not None or question.cores is not None)
         if peak is None:
             return None
-        costs = Costs.of(tasks, types)
-        work = CubeWork.of(tasks, costs, peak)
-        return cls(peak, work, Roofline.of(tasks, types, costs, work, Rates.of(peak, cores, soc)))
+        work, rates = CubeWork.of(tasks, use.costs, peak), Rates.of(peak, cores, soc)
+        return cls(peak, work, Roofline.of(tasks, types, use.costs, work, use.pipes, rates))
 
     def part(self, chosen: slice) -> _Measured:
         """Return that of a stretch of the tasks."""
@@ -162,7 +164,10 @@ def examine(
     filed, counted = profile.cores, ChipCounters.of(profile.tasks, request.cores or profile.cores)
     profile = structs.replace(profile, cores=counted.cores(filed))
     recorded, types = profile.tasks, type_labels(profile.tasks)
-    measured = own_measured = _Measured.of(profile, types, counted.rate, request)
+    use = KernelUse(Costs.of(recorded, types), Pipes.of(recorded))
+    measured = own_measured = _Measured.of(profile, types, use, counted.rate, request)
+    if measured is not None:
+        use = structs.replace(use, work=measured.work, rates=measured.roofline.rates)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
@@ -223,7 +228,8 @@ def examine(
         memory=describe_memory(memory, origin, window.soc),
         core_clock=clock,
     )
-    view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory)
+    view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory,
+                      use=use.part(within(profile.tasks, span)))  # fmt: skip
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
     return Examined(
         report=report,

@@ -8,6 +8,7 @@ neither counts as it stands.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -109,6 +110,15 @@ class Costs(Struct, frozen=True):
                 known.append(cost)
         code[rows] = number[kind]
         return cls(code, known)
+
+    def part(self, chosen: slice) -> Costs:
+        """Return those of a stretch of the tasks."""
+        return Costs(self.code[chosen], self.known)
+
+    def flag(self, flags: Iterable[bool]) -> Mask:
+        """Tell which tasks have one of the known costs that are flagged."""
+        found: Mask = np.array([*flags, False, False], np.bool_).take(self.code, mode="wrap")
+        return found
 
     def products(self) -> tuple[F64, F64, F64]:
         """Return for each of the known ones the least and most FLOP of cube cores in FP16 units, NaN where unknown.

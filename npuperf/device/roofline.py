@@ -20,11 +20,12 @@ from npuperf.device.cores import on_cores
 from npuperf.device.cube_formulas import GROUPS, Cost
 from npuperf.device.cube_work import TOLERANCE, Costs, CubeWork, Peak
 from npuperf.device.partition import alone
+from npuperf.device.pipes import MOST, SIDES, Pipes, ratios
 from npuperf.model.chip import CUBE_FLOP, Cores, MemoryRates, memory_of_soc, vector_flop_per_s
 from npuperf.model.efficiency_result import Limit, Roofs
 from npuperf.model.groups import alike, sorted_rows
 from npuperf.model.intervals import SIGNED, Intervals, narrow
-from npuperf.model.labels import F32, F64, I32, I64, U8, Labels, Mask
+from npuperf.model.labels import F64, I32, I64, U8, Labels, Mask
 from npuperf.model.tasks import Tasks, Work
 
 LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
@@ -32,13 +33,8 @@ _CUBE, _VECTOR, _SCALAR, _HBM, _L2, _LAUNCH, _UNKNOWN = range(len(LIMITS))
 #: The part of equal kernels whose speed the others are held against; that of one alone is none: its data may have lain
 #: in L2.
 _BEST: Final = 0.1
-#: A unit limits a kernel if it is busy for most of its cycles.
-_MOST: Final = 0.5
-#: The units of cube and of vector cores that compute, what they limit, and those that move data.
-_SIDES: Final = (
-    ("aic", ("mac", "mac_fp16", "mac_int8"), _CUBE, ("mte1", "mte2", "mte3", "fixpipe")),
-    ("aiv", ("vec",), _VECTOR, ("mte2", "mte3")),
-)
+#: What the computing units of cube and of vector cores limit.
+_LIMIT_OF: Final = {"aic": _CUBE, "aiv": _VECTOR}
 #: Roofs that are farther away limit nothing: the part of a kernel's time that its nearest roof takes.
 _NEAR: Final = 0.1
 #: A kernel that does nothing takes 1 to 5 us on Atlas A2, by the kind of its cores; what takes longer works.
@@ -148,8 +144,8 @@ class Roofline(Struct, frozen=True):
     bytes: F64
 
     @classmethod
-    def of(cls, tasks: Tasks, types: Labels, costs: Costs, work: CubeWork, rates: Rates) -> Roofline:
-        """Work it out while counters are there; ``types``, ``costs``, ``work``: of the tasks."""
+    def of(cls, tasks: Tasks, types: Labels, costs: Costs, work: CubeWork, pipes: Pipes, rates: Rates) -> Roofline:
+        """Work it out while counters are there; ``types``, ``costs``, ``work``, ``pipes``: of the tasks."""
         rows = np.flatnonzero((tasks.work == Work.COMPUTE) & (tasks.dur > 0) & on_cores(tasks))
         dur, code = tasks.dur[rows], np.maximum(costs.code[rows], -1)
         table = _Table.of(costs.known, rates)
@@ -162,7 +158,7 @@ class Roofline(Struct, frozen=True):
         certain = np.minimum(np.maximum(table.least[code], floor), dur)
         near, limit = table.nearest(code, dur, floor)
         limit[~told] = _UNKNOWN
-        counted = _by_counters(tasks, rows)
+        counted = _by_counters(tasks, rows, pipes)
         np.copyto(limit, counted, where=(counted != _UNKNOWN) & (limit != _LAUNCH))
         least = np.where(told, dur - _best(code, dur), 0)
         most = np.where(told, dur - np.ceil(certain).astype(np.int64), 0)
@@ -259,7 +255,7 @@ class _Table(Struct, frozen=True):
             np.copyto(limit, np.uint8(name), where=times > roof)
             np.maximum(roof, times, out=roof)
         np.copyto(limit, np.uint8(_UNKNOWN), where=roof < _NEAR * dur)
-        launching = (floor > roof) & (floor >= _MOST * dur)
+        launching = (floor > roof) & (floor >= MOST * dur)
         np.copyto(limit, np.uint8(_LAUNCH), where=launching)
         np.copyto(roof, floor, where=launching)
         return roof, limit
@@ -299,32 +295,20 @@ def _best(code: I32, dur: I64) -> I64:
     return best[kind]
 
 
-def _by_counters(tasks: Tasks, rows: I64) -> U8:
+def _by_counters(tasks: Tasks, rows: I64, pipes: Pipes) -> U8:
     """Return what limits kernels by their pipe ratios: the unit that computes, or scalar work; else unknown.
 
-    Scalar work does where, on each side that works, it takes longer than everything else together: it is beside
-    everything. A unit that computes does where it is busiest. Units that move data tell no roof: they may move the same
-    bytes again and again, or wait.
+    A unit that computes does where it is busiest. Units that move data tell no roof: they may move the same bytes again
+    and again, or wait.
     """
     found, busiest = np.full(len(rows), _UNKNOWN, np.uint8), np.zeros(len(rows), np.float32)
-    works, scalar = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
-    for side, computing, limit, moving in _SIDES:
-        control = _ratios(tasks, rows, side, ("scalar",))
-        compute, move = _ratios(tasks, rows, side, computing), _ratios(tasks, rows, side, moving)
-        if control is None or compute is None or move is None:
+    for side, computing, moving in SIDES:
+        units = ratios(tasks, rows, side, (("scalar",), computing, moving))
+        if units is None:
             continue
+        control, compute, move = (np.fmax(one, 0) for one in units)  # 0 where not recorded
         own = compute.sum(axis=0)
-        leads = (own > _MOST) & (own > busiest) & (own >= np.maximum(control[0], move.max(axis=0)))
-        found[leads], busiest[leads] = limit, own[leads]
-        rest = own + move.sum(axis=0)
-        here = control[0] + rest > 0
-        works |= here
-        scalar &= ~here | ((control[0] > _MOST) & (control[0] > rest))
-    found[works & scalar] = _SCALAR
+        leads = (own > MOST) & (own > busiest) & (own >= np.maximum(control[0], move.max(axis=0)))
+        found[leads], busiest[leads] = _LIMIT_OF[side], own[leads]
+    found[pipes.scalar[rows] > 0] = _SCALAR
     return found
-
-
-def _ratios(tasks: Tasks, rows: I64, side: str, units: tuple[str, ...]) -> F32 | None:
-    """Return the ratios of those units that are recorded, a row each; None: of none."""
-    known = [tasks.pmu[name] for unit in units if (name := f"{side}_{unit}_ratio") in tasks.pmu]
-    return np.fmax(np.stack([ratio.take(rows) for ratio in known]), 0) if known else None  # 0 where not recorded

@@ -12,9 +12,12 @@ from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
 from npuperf.device.core_splits import Bench, Split, find_contention, find_core_waits
 from npuperf.device.cores import NO_LAUNCHES, Sweep, cores_over_time
+from npuperf.device.cube_work import Costs, CubeWork
 from npuperf.device.memory_study import MemoryStudy
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
+from npuperf.device.pipes import Pipes
+from npuperf.device.roofline import Rates
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.chip import Cores
@@ -122,6 +125,24 @@ class DeviceWindow(Struct, frozen=True):
         return list(lines)[:count]
 
 
+class KernelUse(Struct, frozen=True):
+    """What each kernel was asked to do, and did, by its shapes and counters.
+
+    ``work``, ``rates``: None where nothing tells the peak of the device's cores.
+    """
+
+    costs: Costs
+    pipes: Pipes
+    work: CubeWork | None = None
+    rates: Rates | None = None
+
+    def part(self, chosen: slice) -> KernelUse:
+        """Return that of a stretch of the tasks."""
+        return KernelUse(
+            self.costs.part(chosen), self.pipes.part(chosen), self.work and self.work.part(chosen), self.rates
+        )
+
+
 class DeviceView(DeviceWindow, frozen=True):
     """A window as rules see it, with what the report says of it.
 
@@ -130,6 +151,7 @@ class DeviceView(DeviceWindow, frozen=True):
 
     paused: Blamed
     report: Device
+    use: KernelUse
     memory: MemoryStudy | None = None
     _asked: dict[Callable[[DeviceView], float], float] = field(default_factory=dict)
 

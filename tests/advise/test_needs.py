@@ -26,7 +26,7 @@ from npuperf.cli.options import typed_fields
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile, Environment, HostSteps
 from npuperf.model.host import HostOps, Spans
-from npuperf.model.labels import Labels
+from npuperf.model.labels import OPERAND_COLUMNS, Labels, operand_labels
 from npuperf.model.result import Finding
 from npuperf.model.tasks import NO_TIME, Tasks
 from npuperf.readers.log import ReadLog
@@ -56,7 +56,7 @@ def program(pause: int) -> tuple[list[K], list[H], dict[int, tuple[int, int]]]:
             host.append(H("AscendCL@aclnnMatmul", clock + 2_000, 6_000))
             start = max(clock + 13_000, free)
             kernels.append(K(start, LONG, "aclnnMatmul_MatMulV3_MatMulV3", "MatMulV3", "AI_CORE", block=24, step=step,
-                             launch=clock + 3_000, launch_dur=4_000, shapes="4096,4096;4096,4096"))  # fmt: skip
+                             launch=clock + 3_000, launch_dur=4_000, shapes="4096,1024;1024,1024"))  # fmt: skip
             free = start + LONG + 500
             clock += 10_000
         steps[step] = (begin, clock)
@@ -95,12 +95,23 @@ def recorded(where: Path, pause: int) -> DeviceProfile:
     (where / "npuperf.json").write_text(json.dumps(MANIFEST))
     (folder / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": {"ASCEND_LAUNCH_BLOCKING": ""}}))
     (profile,) = open_recording(where).profiles
-    return replace(profile, tasks=profile.tasks.with_columns(pmu=counters(len(profile.tasks))))
+    ends = {"dtypes": "BF16;BF16", "formats": "ND;ND", "out_shapes": "4096,1024", "out_dtypes": "BF16",
+            "out_formats": "ND", "hf32": "NO"}  # fmt: skip
+    size = len(profile.tasks)
+    operands = operand_labels({name: Labels.of([ends[name]] * size) for name in OPERAND_COLUMNS})
+    return replace(profile, tasks=replace(profile.tasks, operands=operands, pmu=counters(size)), soc="Ascend910B1")
+
+
+#: Of a matmul: what cores multiply, compute besides, and move.
+RATIOS = {
+    "aic_mac_ratio": 0.7, "aic_scalar_ratio": 0.2, "aic_mte1_ratio": 0.4, "aic_mte2_ratio": 0.6, "aiv_vec_ratio": 0.0,
+    "aiv_scalar_ratio": 0.0, "aiv_mte2_ratio": 0.0, "aiv_mte3_ratio": 0.0,
+}  # fmt: skip
 
 
 def counters(n: int) -> dict[str, np.ndarray]:
     """Of kernels that keep 24 cores busy at 1850 MHz for 100 µs; other tasks have none."""
-    values = {"aicore_time": 100.0, "aic_total_cycles": 100 * 1850 * 24.0, "cube_utilization": 100.0}
+    values = {"aicore_time": 100.0, "aic_total_cycles": 100 * 1850 * 24.0, "cube_utilization": 100.0, **RATIOS}
     return {name: np.full(n, value, np.float32) for name, value in values.items()}
 
 
@@ -232,7 +243,10 @@ TORCH = {"data_loading", "compilation", "value_dependent"}
 #: What is about graphs of dynamic shape that the host schedules.
 DYNAMIC = {"dynamic_shape", "runtime_threads", "tiling_cache", "host_operators"}
 #: What may be among rows that are missing.
-ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication", "slowed_compute"}
+ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication", "slowed_compute",
+        "scalar_kernels", "fp32_products", "padded_products", "narrow_products"}  # fmt: skip
+#: What is asked of matmuls by their sizes.
+SIZED = {"padded_products", "narrow_products"}
 
 TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[str]]]] = {
     "launches": (launches(), {BUSY: WAITS, WAITING: WAITS, GRAPH: DYNAMIC}),
@@ -242,16 +256,18 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
         half_of_host,
         {WAITING: DOINGS - {"uneven_host"}},
     ),  # which compares calls that are there
-    "input shapes": (column("shapes"), {GRAPH: {"tiling_cache", "host_operators"}}),
-    "half of the input shapes": (column("shapes", 2), {GRAPH: {"tiling_cache", "host_operators"}}),
+    "input shapes": (column("shapes"), {BUSY: SIZED, GRAPH: {"tiling_cache", "host_operators"}}),
+    "half of the input shapes": (column("shapes", 2), {BUSY: SIZED, GRAPH: {"tiling_cache", "host_operators"}}),
+    "types of operands": (column("operands"), {BUSY: {"fp32_products"}}),
+    "half of the types of operands": (column("operands", 2), {BUSY: {"fp32_products"}}),
     "calls of CANN": (events("AscendCL@", "Runtime@", "Node@"), {WAITING: CALLS}),
     "torch operators": (no_torch, {WAITING: TORCH}),
     "watch on collections": (context(watches_gc=False), {WAITING: {"garbage_collection"}}),
     "whether collections were watched": (context(watches_gc=None), {WAITING: {"garbage_collection"}}),
     "core types": (column("core"), {BUSY: {"ai_cpu", "exposed_communication", "slowed_compute", "low_clock"}}),
     "half of the core types": (column("core", 2), {BUSY: {"ai_cpu"}}),
-    "operator types": (column("type"), {BUSY: {"layout"}}),
-    "half of the operator types": (column("type", 2), {BUSY: {"layout"}}),
+    "operator types": (column("type"), {BUSY: {"layout", "fp32_products"} | SIZED}),
+    "half of the operator types": (column("type", 2), {BUSY: {"layout", "fp32_products"} | SIZED}),
     "OP State": (column("state"), {WAITING: {"dynamic_shape"}, GRAPH: {"dynamic_shape", "runtime_threads"}}),
     "half of OP State": (column("state", 2), {WAITING: {"dynamic_shape"}, GRAPH: {"dynamic_shape", "runtime_threads"}}),
     "block counts": (blocks(), {BUSY: {"idle_cores"}}),
@@ -260,8 +276,11 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
         lambda p: replace(p, cores=Cores(), tasks=p.tasks.without_counters()),  # which tell them, too
         {BUSY: {"idle_cores"}},
     ),
-    "counters": (lambda p: replace(p, tasks=p.tasks.without_counters()), {BUSY: {"low_clock"}}),
-    "half of the counters": (some_counters(2), {BUSY: {"low_clock"}}),
+    "counters": (
+        lambda p: replace(p, tasks=p.tasks.without_counters()),
+        {BUSY: SIZED | {"low_clock", "scalar_kernels"}},
+    ),
+    "half of the counters": (some_counters(2), {BUSY: SIZED | {"low_clock", "scalar_kernels"}}),
     "steps": (no_steps, {BUSY: {"early_steps"}, WAITING: {"early_steps", "uneven_host"}}),
     "environment": (
         context(environment=Environment()),

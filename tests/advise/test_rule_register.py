@@ -30,10 +30,11 @@ from npuperf.model.thresholds import Thresholds
 
 RULE_NAMES = {
     "ai_cpu", "blocking_copies", "captures", "casts", "compilation", "copies", "core_limit", "data_loading",
-    "dynamic_shape", "early_steps", "env_settings", "fused_operators", "garbage_collection", "graph_capture",
-    "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "low_clock", "online_compile",
-    "recording_cost", "runtime_threads", "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue",
-    "tiling_cache", "uneven_host", "value_dependent",
+    "dynamic_shape", "early_steps", "env_settings", "fp32_products", "fused_operators", "garbage_collection",
+    "graph_capture", "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "low_clock",
+    "narrow_products", "online_compile", "padded_products", "recording_cost", "runtime_threads", "scalar_kernels",
+    "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
+    "value_dependent",
 }  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
@@ -210,9 +211,11 @@ def test_no_rule_says_problem_on_a_healthy_profile(tmp_path: Path, make: Callabl
     answers = {f.rule: f.status for f in result.findings}
     if make is with_hidden_traffic:  # kernels run beside it, but shapes that make them comparable are not recorded
         assert answers.pop("slowed_compute") == "cannot_tell"
-    assert answers.pop("fused_operators") == "cannot_tell"  # no torch operator is recorded
-    assert answers.pop("low_clock") == "cannot_tell"  # and no counter
-    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", "fused_operators", "low_clock"}
+    of_counters = {"fp32_products", "low_clock", "narrow_products", "padded_products", "scalar_kernels"}
+    unknown = {"fused_operators", *of_counters}
+    for rule in unknown:  # no torch operators are recorded, no shapes, dtypes and counters
+        assert answers.pop(rule) == "cannot_tell"
+    assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", *unknown}
 
 
 def test_nothing_recorded_means_cannot_tell_not_ok(tmp_path: Path) -> None:

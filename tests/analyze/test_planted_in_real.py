@@ -223,6 +223,10 @@ ELSEWHERE = {
     "core_limit": "tests/device/test_splits.py",
     "env_settings": "tests/advise/test_settings.py",
     **dict.fromkeys(
+        ("fp32_products", "narrow_products", "padded_products", "scalar_kernels"),
+        "tests/advise/test_efficiency_rules.py",
+    ),
+    **dict.fromkeys(
         (
             "device_allocations",
             "late_release",

@@ -34,8 +34,9 @@ HOST_SIDE = frozenset({
 })  # fmt: skip
 #: Needs the number of cores, which counters tell in some profiles; info.json is with none of them.
 CORES = frozenset({"idle_cores", "core_limit"})
-#: Needs the types of operators.
-TYPES = frozenset({"layout", "casts", "copies"})
+#: Needs the types of operators, or what is recorded with them: shapes and counters.
+TYPES = frozenset({"layout", "casts", "copies", "scalar_kernels", "fp32_products", "padded_products",
+                   "narrow_products"})  # fmt: skip
 #: The rules that were judged by hand; of others nothing is said here.
 JUDGED = HOST_SIDE | CORES | TYPES | {
     "ai_cpu", "early_steps", "exposed_communication", "slowed_compute", "super_kernel", "dynamic_shape",
@@ -94,9 +95,9 @@ TRUTHS = {
         Truth("msinsight/db/level0/rank0_ascend_pt", "communication", {50: 138_666_740}, ALEXNET,
               NEVER_SURE | TYPES | {"dynamic_shape"}, ALEXNET_NEVER),
         Truth("msinsight/db/level1/rank0_ascend_pt", "communication", {50: 151_888_750}, LEVEL1,
-              COUNTED | {"dynamic_shape"}, ALEXNET_NEVER),
+              COUNTED | {"dynamic_shape", "fp32_products"}, ALEXNET_NEVER),
         Truth("msinsight/db/level1/rank1_ascend_pt", "communication", {50: 148_265_420}, LEVEL1,
-              COUNTED | {"dynamic_shape"}, ALEXNET_NEVER),
+              COUNTED | {"dynamic_shape", "fp32_products"}, ALEXNET_NEVER),
         Truth("msinsight/cluster4/rank_0_ascend_pt", "communication", {13: 810_022_360},
               frozenset({"exposed_communication", "casts", "copies"}), COUNTED | HOST_SIDE,
               ("set torch.npu.config.allow_internal_format",)),
@@ -104,10 +105,10 @@ TRUTHS = {
               frozenset({"exposed_communication", "casts", "layout"}), COUNTED | HOST_SIDE,
               ("set torch.npu.config.allow_internal_format",)),
         Truth("msinsight/toy/op_summary_1.csv", "unknown", {2: 267_849_918}, frozenset({"early_steps"}),
-              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings"}),
+              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings", "scalar_kernels"}),
         Truth("msprof-analyze/arithmetic_utilization", "communication", {1: 516_885_540},
               frozenset({"exposed_communication", "casts", "early_steps"}),
-              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings"}),
+              NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings", "scalar_kernels", "narrow_products"}),
         Truth("msprof-analyze/pipe_utilization", "unknown", {19: 2_857_120_405}, frozenset(),
               NEVER_SURE | HOST_SIDE | TYPES | {"ai_cpu", "launch_blocking", "env_settings"}),
         Truth("msprof-analyze/oldest", "unknown", {}, frozenset(),
@@ -119,8 +120,8 @@ TRUTHS = {
               NEVER_SURE | TYPES | {"launch_blocking", "env_settings", "dynamic_shape", "super_kernel"},
               ALEXNET_NEVER),
         Truth("op_summary_2026/op_summary_pipe_utilization.csv", "unknown", {}, frozenset({"casts", "idle_cores"}),
-              COUNTED | HOST_SIDE | {"launch_blocking", "env_settings"}),
-        Truth("op_summary_2026/op_summary_block_over_cores.csv", "compute", {}, frozenset(),
+              COUNTED | HOST_SIDE | {"launch_blocking", "env_settings", "padded_products", "narrow_products"}),
+        Truth("op_summary_2026/op_summary_block_over_cores.csv", "compute", {}, frozenset({"scalar_kernels"}),
               NEVER_SURE | HOST_SIDE - {"graph_capture", "small_kernels"} | {"launch_blocking"}),
         Truth("hta/alexnet_gpu.json.gz", "host", {}, frozenset({"start_up", "host_pauses"}),
               frozenset({"garbage_collection"})),

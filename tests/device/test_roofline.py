@@ -17,6 +17,7 @@ from msgspec import Struct
 from npuperf.device.cube_work import Costs, CubeWork, Peak
 from npuperf.device.operators import type_labels
 from npuperf.device.partition import alone, window
+from npuperf.device.pipes import Pipes
 from npuperf.device.roofline import LIMITS, Rates, Recoverable, Roofline
 from npuperf.model.chip import Cores, memory_of_soc
 from npuperf.model.labels import Labels, operand_labels
@@ -74,7 +75,7 @@ def roofed(kernels: list[K], rates: Rates = RATES) -> Roofline:
     tasks = table(kernels)
     types = type_labels(tasks)
     costs = Costs.of(tasks, types)
-    return Roofline.of(tasks, types, costs, CubeWork.of(tasks, costs, PEAK), rates)
+    return Roofline.of(tasks, types, costs, CubeWork.of(tasks, costs, PEAK), Pipes.of(tasks), rates)
 
 
 def told(kernels: list[K], at: int = 0, rates: Rates = RATES) -> tuple[str, float, int, int]:
