@@ -94,6 +94,7 @@ def _by_name(printed: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_program_is_not_disturbed(ran: Ran, name: str) -> None:
     """Weights, random numbers, exit status, handlers and compiled frames are those without npuperf, to the byte."""

@@ -47,6 +47,8 @@ def test_every_truncation_keeps_what_is_whole(tmp_path: Path, content: Any, inde
         twins[number, entry.kind] = asdict(entry)
     seen = 0
     for end in range(len(text) - 1):
+        if end and text[end - 1 : end + 1].isspace():
+            continue  # among blanks, as before them
         try:
             found = read(tmp_path, text[:end])
         except InputError as error:
