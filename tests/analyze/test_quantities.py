@@ -172,6 +172,22 @@ def operators(found: Result) -> Iterator[tuple[object, object]]:
     yield [int(row["total_ns"]) for row in table], [o.total_ns for o in ran]
 
 
+def efficiency(found: Result) -> Iterator[tuple[object, object]]:
+    """Of a device as its window is: its FLOP are those of the peak, but for rounding of floating point."""
+    for device in found.devices:
+        known = device.efficiency if device.judged is None else device.judged.efficiency
+        if known is None or not known.parts:
+            continue
+        split, ns = judged(device), {part.part: part.ns for part in known.parts}
+        whole = known.peak_flop_per_s * split.span_ns / 1e9
+        yield sum(ns.values()), split.span_ns
+        yield sum(part.flop for part in known.parts), pytest.approx(whole, rel=1e-9)
+        yield ns["communication"], split.comm_exposed_ns
+        yield ns["other"], split.other_exposed_ns
+        waits = ("host_wait", "launch_latency", "dependency", "unattributed")
+        yield sum(ns[name] for name in waits), split.idle_ns
+
+
 def job(found: Result) -> Cluster:
     assert found.cluster is not None
     return found.cluster
@@ -248,6 +264,7 @@ BESIDE: dict[str, Callable[[Result], Iterator[tuple[object, object]]]] = {
     "causes of waiting for the host": blamed,
     "parts of streams": streams,
     "operators' time": operators,
+    "parts of efficiency": efficiency,
     "step of a rank": steps_of_ranks,
     "compute, host wait, idle, exposed of a rank": times_of_ranks,
     "stay": stays,
@@ -256,7 +273,7 @@ BESIDE: dict[str, Callable[[Result], Iterator[tuple[object, object]]]] = {
     "wait by root": roots,
     "step of the job": step_of_the_job,
 }
-OF_JOBS = [*BESIDE][3:]
+OF_JOBS = [*BESIDE][4:]
 
 
 def test_the_page_lists_the_others_too() -> None:
