@@ -86,7 +86,7 @@ def test_where_memory_may_not_do_both_figures_are_said(
     sample = ROOT / "samples" / "transformer_ascend_pt"
     report, line = analyzed(monkeypatch, capfd, 50_000, sample)
     assert line == (
-        "npuperf: this takes about 193.5 KiB of memory, and 48.8 KiB is free: it may be ended by the system\n"
+        "npuperf: this takes about 194.2 KiB of memory, and 48.8 KiB is free: it may be ended by the system\n"
     )
     assert analyzed(monkeypatch, capfd, 1000 * MB, sample) == (report, "")
 
