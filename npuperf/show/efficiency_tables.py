@@ -153,7 +153,7 @@ EFFICIENCY_TABLES: Final = (
         *_COUNTED,
         Column("reason", say("cannot tell because"), "message"),
     ), topic="efficiency"),
-    Table("efficiency_idle", say("idle cube cores while a kernel has them, by what it does (inferred)"),
+    Table("efficiency_idle", say("cube cores that are idle in kernels, by cause (inferred)"),
           each("devices", "window_efficiency", "idle"), (
         *WHO,
         Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSES[row[-1].cause]),

@@ -108,7 +108,7 @@ def test_markup_in_names_is_text() -> None:
 def test_top_holds_for_every_list(form: str, top: int) -> None:
     for full in (False, True):
         said = render(result(), form, View(top=top, full=full))
-        assert f"({top} of 22)" in said  # operators
+        assert f"({top} of 21)" in said  # operators
         if full or form == "markdown":
             assert f"({top} of 6)" in said  # phases
             assert f"({top} of 10)" in said  # kernels
