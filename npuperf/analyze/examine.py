@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct, field, structs
 
-from npuperf.advise import advise, advise_memory, sort_findings
+from npuperf.advise import advise, advise_memory
 from npuperf.advise.launches import NO_LAUNCHING, NO_WAIT, may_capture, without_launching
 from npuperf.advise.rule import MemoryView
 from npuperf.analyze.describe import describe, judge_window
@@ -20,7 +20,7 @@ from npuperf.base.messages import Message, chain, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.chip_rate import ChipCounters, CubeRate
 from npuperf.device.cores import Worked, core_use
-from npuperf.device.cube_work import Costs, CubeWork, Peak
+from npuperf.device.cube_work import Peak
 from npuperf.device.efficiency import DeviceEfficiency
 from npuperf.device.expect import Checked, check_limit
 from npuperf.device.memory_study import MemoryStudy, describe_memory, study_memory
@@ -28,9 +28,7 @@ from npuperf.device.memory_whatif import lower
 from npuperf.device.mode import is_graph, no_launches
 from npuperf.device.operators import Key, OperatorSum, longest_kernels, sum_operators, type_labels
 from npuperf.device.partition import add, within
-from npuperf.device.pipes import Pipes
 from npuperf.device.rank_summary import RankSummary, bounds_alone, summarise, summarise_without_kernels
-from npuperf.device.roofline import Rates, Roofline
 from npuperf.device.steps import numbers_repeat, step_windows, whole_steps
 from npuperf.device.study import Study
 from npuperf.device.verdict import NO_PACE, Pace, give_verdict, partition_of
@@ -67,30 +65,6 @@ class Earlier(Struct, frozen=True):
     size: int = 0
 
 
-class _Measured(Struct, frozen=True):
-    """What kernels do against what the device can, by counters and shapes."""
-
-    peak: Peak
-    work: CubeWork
-    roofline: Roofline
-
-    @classmethod
-    def of(
-        cls, profile: DeviceProfile, types: Labels, use: KernelUse, rate: CubeRate | None, question: Question
-    ) -> _Measured | None:
-        """Work it out while counters are there; None where nothing tells the peak of the cores."""
-        tasks, cores, soc = profile.tasks, question.cores or profile.cores, question.soc or profile.soc
-        peak = Peak.of(rate, cores, soc, asked=question.soc is not None or question.cores is not None)
-        if peak is None:
-            return None
-        work, rates = CubeWork.of(tasks, use.costs, peak), Rates.of(peak, cores, soc)
-        return cls(peak, work, Roofline.of(tasks, types, use.costs, work, use.pipes, rates))
-
-    def part(self, chosen: slice) -> _Measured:
-        """Return that of a stretch of the tasks."""
-        return _Measured(self.peak, self.work.part(chosen), self.roofline.part(chosen))
-
-
 class Ranked(Struct, frozen=True):
     """The operators and the longest kernels, most time first, of a stretch of a device's time."""
 
@@ -98,12 +72,10 @@ class Ranked(Struct, frozen=True):
     kernels: list[Kernel] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, profile: DeviceProfile, tasks: Tasks, types: Labels, measured: _Measured | None, question: Question
-    ) -> Ranked:
-        """Sum and list some tasks of a device; ``types``, ``measured``: theirs. Times are epoch ns."""
-        of_kernels = () if measured is None else (measured.work, measured.roofline)
-        operators = sum_operators(profile, tasks, types, question.cores or profile.cores, *of_kernels)
+    def of(cls, profile: DeviceProfile, tasks: Tasks, types: Labels, use: KernelUse, question: Question) -> Ranked:
+        """Sum and list some tasks of a device; ``types``, ``use``: theirs. Times are epoch ns."""
+        cores = question.cores or profile.cores
+        operators = sum_operators(profile, tasks, types, cores, use.work, use.roofline)
         return cls(operators, longest_kernels(profile, tasks, question.top))
 
     def since(self, origin: int) -> Ranked:
@@ -144,36 +116,19 @@ def examine(
     if not (profile.tasks.work != Work.CONTROL).any():
         told = profile.vendor_steps or profile.memory is not None
         return _vendor_only(profile, request, thresholds, log) if told else None
-    back = find_set_back(profile.communication.operations)
-    useless = back and _mixed_up(profile, back, step_windows(profile.tasks)[1], log)
-    if back is None and request.step is None and numbers_repeat(profile.tasks, thresholds):
-        useless = CROSSED if steps_in_order(profile.communication.operations) else None
-        log.warn(
-            say(
-                "rank {rank}, device {device}: numbers of steps occur again after other steps, so steps are not told "
-                "apart and the whole recording is judged",
-                rank=profile.rank,
-                device=profile.device,
-            )
-            if useless is None
-            else say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=useless)
-        )
-        profile = profile.without_steps()
-    elif useless and request.step is None:
-        profile = profile.without_steps()
+    profile, useless, back = _told_apart(profile, request.step, thresholds, log)
     filed, counted = profile.cores, ChipCounters.of(profile.tasks, request.cores or profile.cores)
     profile = structs.replace(profile, cores=counted.cores(filed))
+    cores, soc = request.cores or profile.cores, request.soc or profile.soc
     recorded, types = profile.tasks, type_labels(profile.tasks)
-    use = KernelUse(Costs.of(recorded, types), Pipes.of(recorded))
-    measured = own_measured = _Measured.of(profile, types, use, counted.rate, request)
-    if measured is not None:
-        use = structs.replace(use, work=measured.work, rates=measured.roofline.rates)
+    peak = Peak.of(counted.rate, cores, soc, asked=request.soc is not None or request.cores is not None)
+    use = used = KernelUse.of(recorded, types, peak, cores, soc)
     if request.step is not None:
         numbers, windows = step_windows(recorded)
         at = int(np.flatnonzero(numbers == request.step)[0])
         inside = within(recorded, (int(windows.start[at]), int(windows.end[at])))
-        recorded, types, own_measured = recorded.part(inside), types.filter(inside), measured and measured.part(inside)
-    listed = Ranked.of(profile, recorded, types, own_measured, request)
+        recorded, types, used = recorded.part(inside), types.filter(inside), use.part(inside)
+    listed = Ranked.of(profile, recorded, types, used, request)
     rest = request.step is None and _goes_beyond_steps(recorded, thresholds)  # then counters are asked for once more
     worked = Worked.of(profile.tasks)
     profile = profile.without_counters()
@@ -192,26 +147,19 @@ def examine(
     listed = listed.since(origin)
 
     # What is said about the window that is judged.
-    span, cores = (
-        study.judged if request.step is None else study.step_span(request.step),
-        request.cores or profile.cores,
-    )
+    span = study.judged if request.step is None else study.step_span(request.step)
+    inside = within(profile.tasks, span)
     of_window = None
     if rest:
-        inside = within(recorded, span)
-        of_window = Ranked.of(
-            profile, recorded.part(inside), types.filter(inside), measured and measured.part(inside), request
-        ).since(origin)
+        of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), use.part(inside), request)
+        of_window = of_window.since(origin)
         del recorded, types
-    efficiency = (
-        None if measured is None else DeviceEfficiency.of(study, measured.work, measured.peak, measured.roofline)
-    )
+    efficiency = None if use.measured is None else DeviceEfficiency.of(study, use.measured)
     judged = judge_window(study, span, request.step, efficiency, thresholds)
     steps = [step.step for step in judged.whole_steps]
-    window = DeviceWindow.of(study, span, steps, request.soc or profile.soc, cores, request.cores_of, thresholds)
+    window = DeviceWindow.of(study, span, steps, soc, cores, request.cores_of, thresholds)
     bound = judged.verdict.bound
-    inside, frequency = within(profile.tasks, span), profile.frequency_mhz
-    clock = counted.clock(window.tasks, inside, cores, window.soc, frequency, origin, thresholds.clock_ratio)
+    clock = counted.clock(window.tasks, inside, cores, soc, profile.frequency_mhz, origin, thresholds.clock_ratio)
     summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
     if summary is not None and clock is not None:
         summary = structs.replace(summary, clock_mhz=clock.mean_mhz)
@@ -229,25 +177,50 @@ def examine(
         core_clock=clock,
     )
     view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory,
-                      use=use.part(within(profile.tasks, span)))  # fmt: skip
+                      use=use.part(inside))  # fmt: skip
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)
     return Examined(
         report=report,
         pace=judged.pace,
-        digest=digest_device(study, report, summary, None if measured is None else measured.work),
+        digest=digest_device(study, report, summary, use.work),
         excerpt=profile.excerpt,
         summary=summary,
         listed=listed,
         judged=of_window,
-        findings=sort_findings(
-            [
-                *advise(view, request.rules, summary),
-                *_of_memory(memory, report, profile, study, thresholds, request.rules),
-            ]
-        ),
+        findings=[
+            *advise(view, request.rules, summary),
+            *_of_memory(memory, report, profile, study, thresholds, request.rules),
+        ],
         what_if=_replay_changes(view, tuple(e for e in request.what_if if not names_ranks(e))),
         checked=[check_limit(expected, expectation, cores) for expectation in request.expect],
     )
+
+
+def _told_apart(
+    profile: DeviceProfile, step: int | None, thresholds: Thresholds, log: ReadLog
+) -> tuple[DeviceProfile, Message | None, SetBack | None]:
+    """Return a device without steps where these cannot be told apart, with why it is of no use, and a clock set back.
+
+    ``step``: the one that was asked for. What is found is warned of.
+    """
+    back = find_set_back(profile.communication.operations)
+    useless = None if back is None else _mixed_up(profile, back, step_windows(profile.tasks)[1], log)
+    if back is None and step is None and numbers_repeat(profile.tasks, thresholds):
+        useless = CROSSED if steps_in_order(profile.communication.operations) else None
+        log.warn(
+            say(
+                "rank {rank}, device {device}: numbers of steps occur again after other steps, so steps are not told "
+                "apart and the whole recording is judged",
+                rank=profile.rank,
+                device=profile.device,
+            )
+            if useless is None
+            else say("rank {rank}, device {device}: {why}", rank=profile.rank, device=profile.device, why=useless)
+        )
+        profile = profile.without_steps()
+    elif useless and step is None:
+        profile = profile.without_steps()
+    return profile, useless, back
 
 
 def _goes_beyond_steps(tasks: Tasks, thresholds: Thresholds) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_S
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
-from npuperf.device.roofline import Recoverable, RecoverableOver, Roofline
+from npuperf.device.roofline import Measured, Recoverable, RecoverableOver
 from npuperf.device.study import Study
 from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu, Roofs
 from npuperf.model.groups import alike
@@ -43,11 +43,11 @@ class DeviceEfficiency(Struct, frozen=True):
     won: RecoverableOver
 
     @classmethod
-    def of(cls, study: Study, work: CubeWork, peak: Peak, roofline: Roofline) -> DeviceEfficiency:
-        """``work``, ``roofline``: of the study's tasks."""
-        tasks = study.profile.tasks
+    def of(cls, study: Study, measured: Measured) -> DeviceEfficiency:
+        """``measured``: of the study's tasks."""
+        tasks, work, roofline = study.profile.tasks, measured.work, measured.roofline
         cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])
-        return cls(study, peak, work, cube, _computed_anew(study, work), roofline.rates.roofs(),
+        return cls(study, measured.peak, work, cube, _computed_anew(study, work), roofline.rates.roofs(),
                    roofline.recoverable(tasks))  # fmt: skip
 
     def of_windows(self, windows: Intervals) -> list[Efficiency]:

@@ -205,6 +205,18 @@ class Roofline(Struct, frozen=True):
         ]
 
 
+class Measured(Struct, frozen=True):
+    """What kernels do against what the device can, by counters and shapes."""
+
+    peak: Peak
+    work: CubeWork
+    roofline: Roofline
+
+    def part(self, chosen: slice) -> Measured:
+        """Return that of a stretch of the tasks."""
+        return Measured(self.peak, self.work.part(chosen), self.roofline.part(chosen))
+
+
 class _Table(Struct, frozen=True):
     """Roofs of each known cost, ns, 0 where it has none; the last place stands for what is not known.
 

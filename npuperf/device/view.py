@@ -12,12 +12,12 @@ from npuperf.base.messages import Message, say
 from npuperf.device.blame import Blamed
 from npuperf.device.core_splits import Bench, Split, find_contention, find_core_waits
 from npuperf.device.cores import NO_LAUNCHES, Sweep, cores_over_time
-from npuperf.device.cube_work import Costs, CubeWork
+from npuperf.device.cube_work import Costs, CubeWork, Peak
 from npuperf.device.memory_study import MemoryStudy
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
 from npuperf.device.pipes import Pipes
-from npuperf.device.roofline import Rates
+from npuperf.device.roofline import Measured, Rates, Roofline
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.chip import Cores
@@ -126,21 +126,44 @@ class DeviceWindow(Struct, frozen=True):
 
 
 class KernelUse(Struct, frozen=True):
-    """What each kernel was asked to do, and did, by its shapes and counters.
+    """What each kernel was asked to do, and did, by its shapes and counters; worked out while counters are there.
 
-    ``work``, ``rates``: None where nothing tells the peak of the device's cores.
+    ``measured``: None where nothing tells the peak of the device's cores.
     """
 
     costs: Costs
     pipes: Pipes
-    work: CubeWork | None = None
-    rates: Rates | None = None
+    measured: Measured | None = None
+
+    @classmethod
+    def of(cls, tasks: Tasks, types: Labels, peak: Peak | None, cores: Cores, soc: str | None) -> KernelUse:
+        """Work it out; ``types``: of the tasks, ``soc``: the chip, if it is known."""
+        costs, pipes = Costs.of(tasks, types), Pipes.of(tasks)
+        if peak is None:
+            return cls(costs, pipes)
+        work = CubeWork.of(tasks, costs, peak)
+        roofline = Roofline.of(tasks, types, costs, work, pipes, Rates.of(peak, cores, soc))
+        return cls(costs, pipes, Measured(peak, work, roofline))
+
+    @property
+    def work(self) -> CubeWork | None:
+        """What kernels do on cube cores."""
+        return None if self.measured is None else self.measured.work
+
+    @property
+    def roofline(self) -> Roofline | None:
+        """How fast kernels could be."""
+        return None if self.measured is None else self.measured.roofline
+
+    @property
+    def rates(self) -> Rates | None:
+        """What the chip can."""
+        return None if self.measured is None else self.measured.roofline.rates
 
     def part(self, chosen: slice) -> KernelUse:
         """Return that of a stretch of the tasks."""
-        return KernelUse(
-            self.costs.part(chosen), self.pipes.part(chosen), self.work and self.work.part(chosen), self.rates
-        )
+        measured = self.measured and self.measured.part(chosen)
+        return KernelUse(self.costs.part(chosen), self.pipes.part(chosen), measured)
 
 
 class DeviceView(DeviceWindow, frozen=True):
