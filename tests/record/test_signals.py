@@ -41,8 +41,9 @@ def started(
         command = [sys.executable, "-m", "npuperf", "profile", "--output", str(folder / "result"), "--", *command]
 
     def ignore() -> None:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
+        for name in (*words, "SIGHUP", "SIGTERM", "SIGINT"):  # a script's background ignores some
+            number = getattr(signal, name)
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore,
                           start_new_session=True) as process:  # fmt: skip
