@@ -159,7 +159,8 @@ def _by_waves(tasks: Tasks) -> CubeRate | None:
             for (block, waves_by_mhz), cores in zip(sides, (cube, vector), strict=True)
         )
     ]
-    if len(fitting) != 1:
+    # A chip that runs slower than it is rated at may look like another one: kernels that fill all cores tell it.
+    if len(fitting) != 1 or sides[0][0].max() < fitting[0][0]:
         return None
     cores, _, mhz = fitting[0]
     return CubeRate(cores, float(mhz), float(cores * mhz), len(sides[0][0]), inferred=True)

@@ -86,7 +86,8 @@ class DeviceEfficiency(Struct, frozen=True):
         certain, possible = (anew[here] for anew in self.again)
         kernels = float(least[~possible].sum()), float(most[~certain].sum())
         cube_time = float(ns.sum())
-        known_busy = float(busy.sum()) if counted.any() else None
+        recorded = counted.any() or (not len(counted) and work.counted.any())  # nothing to do is done
+        known_busy = float(busy.sum()) if recorded else None
         return Efficiency(
             cube_cores=self.peak.cores,
             clock_mhz=self.peak.mhz,

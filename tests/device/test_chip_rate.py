@@ -200,6 +200,7 @@ def test_the_only_chip_that_fits_the_waves_is_inferred() -> None:
         ([8, 24, 24, 30], [48, 256], (24, 48), 1700),  # no known chip runs at that
         ([24, 30], [48, 256], (24, 48), 1800),  # too few kernels
         ([22, 44, 45], [44, 90], (22, 44), 1800),  # nor has one so many cores
+        ([8, 16, 18], [36], (24, 48), 1500),  # slower than rated, and no kernel fills 20 cores
     ],
 )
 def test_what_several_chips_or_none_fit_is_not_told(

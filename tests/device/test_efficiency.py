@@ -117,6 +117,12 @@ def test_the_parts_of_time_are_those_of_the_partition(trained: tuple[Device, Pat
         assert (part["dependency"], part["unattributed"]) == (split.dependency_wait_ns, split.unattributed_ns)
 
 
+def test_where_no_kernel_has_cube_cores_nothing_is_busy(trained: tuple[Device, Path]) -> None:
+    device, _ = trained
+    without = [phase.efficiency for phase in device.phases if phase.bound == "communication"]
+    assert without and all(one is not None and one.cube_busy_flop == 0 and one.formula_share is None for one in without)
+
+
 def test_phases_and_steps_share_what_there_is(trained: tuple[Device, Path]) -> None:
     """Windows that follow each other have together what one over all of them has."""
     device, _ = trained
