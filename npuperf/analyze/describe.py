@@ -115,8 +115,8 @@ def judge_window(
     ``efficiency``: None where nothing tells the peak of the cores.
     """
 
-    def efficiencies(windows: Intervals) -> Sequence[Efficiency | None]:
-        return efficiency.of_windows(windows) if efficiency is not None else [None] * len(windows)
+    def efficiencies(windows: Intervals, *, modules: bool = False) -> Sequence[Efficiency | None]:
+        return [None] * len(windows) if efficiency is None else efficiency.of_windows(windows, modules=modules)
 
     origin, profile = study.timeline.span[0], study.profile
     shortest = shortest_phase(study.timeline.span[1] - origin, study.steps, thresholds)
@@ -152,7 +152,8 @@ def judge_window(
         recorded = span
     ends = np.array([(begin, end) for begin, end, *_ in phases], np.int64).reshape(-1, 2)
     of_phases = efficiencies(Intervals(ends[:, 0], ends[:, 1]))
-    (of_whole,), (of_window,) = (efficiencies(window(*one)) for one in (recorded, span))
+    (of_window,) = efficiencies(window(*span), modules=True)
+    (of_whole,) = [of_window] if recorded == span else efficiencies(window(*recorded))
     return JudgedWindow(
         partition=partition,
         whole=partition if recorded == span else study.timeline.partition(window(*recorded))[0],

@@ -17,14 +17,25 @@ from npuperf.base.units import NS_PER_S
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
 from npuperf.device.roofline import Measured, Recoverable, RecoverableOver
 from npuperf.device.study import Study
-from npuperf.model.efficiency_result import CubeIdle, Efficiency, EfficiencyPart, EfficiencyPartName, Mfu, Roofs
-from npuperf.model.groups import alike
+from npuperf.model.efficiency_result import (
+    CubeIdle,
+    Efficiency,
+    EfficiencyPart,
+    EfficiencyPartName,
+    Mfu,
+    ModuleEfficiency,
+    Roofs,
+)
+from npuperf.model.groups import alike, largest
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import F64, I64, Mask
 
 _OVERBOOKED: Final = say(
     "kernels that run side by side are busy for longer than there are cube cores, so their counters cannot be added up"
 )
+
+#: Modules that are told by name; models have hundreds of layers.
+_MODULES: Final = 64
 
 
 class DeviceEfficiency(Struct, frozen=True):
@@ -50,8 +61,8 @@ class DeviceEfficiency(Struct, frozen=True):
         return cls(study, measured.peak, work, cube, _computed_anew(study, work), roofline.rates.roofs(),
                    roofline.recoverable(tasks))  # fmt: skip
 
-    def of_windows(self, windows: Intervals) -> list[Efficiency]:
-        """Sum up windows; what a kernel does within one is as much of it as of its time."""
+    def of_windows(self, windows: Intervals, *, modules: bool = False) -> list[Efficiency]:
+        """Sum up windows, also by ``modules``; what a kernel does within one is as much of it as of its time."""
         split, cube = self.study.timeline.split(windows), self.cube.within(windows).tolist()
         start, end = (times[self.work.task] for times in (self.study.profile.tasks.start, self.study.profile.tasks.end))
         first = np.searchsorted(np.maximum.accumulate(end), windows.start, side="right").tolist()
@@ -64,11 +75,19 @@ class DeviceEfficiency(Struct, frozen=True):
             inside = np.maximum(np.minimum(end[here], stop) - np.maximum(start[here], begin), 0)
             weight = inside / (end[here] - start[here])
             parts = {name: int(v[at]) for name, v in split.items()}
-            found.append(self._sum(here, weight, inside, cube[at], parts, won[at]))
+            of_modules = self._modules(here, weight, inside) if modules else []
+            found.append(self._sum(here, weight, inside, cube[at], parts, won[at], of_modules))
         return found
 
     def _sum(
-        self, here: slice, weight: F64, ns: I64, cube_ns: int, split: dict[str, int], won: Recoverable
+        self,
+        here: slice,
+        weight: F64,
+        ns: I64,
+        cube_ns: int,
+        split: dict[str, int],
+        won: Recoverable,
+        modules: list[ModuleEfficiency],
     ) -> Efficiency:
         work, per_ns = self.work, self.peak.flop_per_s / NS_PER_S
         busy, least, most = (_filled(column[here]) * weight for column in (work.busy, work.least, work.most))
@@ -109,7 +128,32 @@ class DeviceEfficiency(Struct, frozen=True):
             roofs=self.roofs,
             recoverable_ns=(min(won.least, split["compute"]), min(won.most, split["compute"])) if won.kernels else None,
             roof_contradictions=won.refuted,
+            modules=modules,
         )
+
+    def _modules(self, here: slice, weight: F64, ns: I64) -> list[ModuleEfficiency]:
+        """Sum up by module, or range of the user's, around launches."""
+        work, labels = self.work, self.study.sections.range.take(self.work.task[here])
+        if not labels.known().any():
+            return []
+        place, count = labels.codes.astype(np.int64), len(labels.names)
+        time = np.bincount(place + 1, weights=ns, minlength=count + 1)[1:]
+        named = largest(np.rint(time).astype(np.int64), _MODULES)
+        group = np.full(count + 1, len(named))  # the last place is that of -1, and the last group that of all others
+        group[named] = np.arange(len(named))
+        own, rows = group[place], len(named) + 1
+        kernels = np.bincount(own, minlength=rows).tolist()
+        counted = np.bincount(own, weights=work.counted[here], minlength=rows).tolist()
+        total, busy, least, most = (
+            np.bincount(own, weights=values, minlength=rows).tolist()
+            for values in (ns, *(_filled(column[here]) * weight for column in (work.busy, work.least, work.most)))
+        )
+        names = (*(labels.names[at] for at in named.tolist()), None)
+        return [
+            ModuleEfficiency(module=name, kernels=kernels[at], ns=round(total[at]),
+                             cube_busy_flop=busy[at] if counted[at] else None, useful_flop=(least[at], most[at]))
+            for at, name in enumerate(names) if kernels[at]
+        ]  # fmt: skip
 
     def _idle(self, here: slice, weight: F64, ns: I64, idle: float) -> list[CubeIdle]:
         """Tell what the idle time of cube cores is made of; kernels side by side share what there is."""

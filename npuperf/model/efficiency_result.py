@@ -117,6 +117,19 @@ class EfficiencySum(Model, frozen=True, kw_only=True):
     verl: float | None = None
 
 
+class ModuleEfficiency(Model, frozen=True, kw_only=True):
+    """Kernels on cube cores that a module, or a range of the user's, launched; their time, side by side or not.
+
+    ``module``: null for all that no other row has. FLOP as in :class:`Efficiency`.
+    """
+
+    module: str | None
+    kernels: int
+    ns: int
+    cube_busy_flop: float | None
+    useful_flop: tuple[float, float]
+
+
 class Efficiency(Model, frozen=True, kw_only=True):
     """Where a device's peak × time goes, in a window of ``span_ns``.
 
@@ -128,7 +141,8 @@ class Efficiency(Model, frozen=True, kw_only=True):
     the useful was computed anew in backward. ``tokens_per_s``: of this device, where the user gave the tokens of a
     step. ``reason``: why there are no ``parts``. ``recoverable_ns``: what kernels that begin in the window could win,
     least: were equal ones as fast as the best of them, most: were all as fast as their roof (null: no roof is known);
-    ``roof_contradictions``: kernels that were faster than their shapes allow.
+    ``roof_contradictions``: kernels that were faster than their shapes allow. ``modules``: of what is judged, those of
+    most time first; empty where neither modules nor ranges are recorded.
     """
 
     cube_cores: int | None
@@ -152,6 +166,7 @@ class Efficiency(Model, frozen=True, kw_only=True):
     roofs: Roofs | None = None
     recoverable_ns: tuple[int, int] | None = None
     roof_contradictions: int = 0
+    modules: list[ModuleEfficiency] = []
 
     @property
     def summed(self) -> EfficiencySum:
@@ -185,6 +200,7 @@ class Efficiency(Model, frozen=True, kw_only=True):
             formula_share=0.0 if own.hfu is None else 1.0,
             reason=None,
             recoverable_ns=own.recoverable_ns,
+            modules=[],
         )
 
     @property

@@ -190,7 +190,7 @@ def _lean_memory(device: Device, *, whole: bool) -> Memory | None:
 
 def _lean_efficiency(found: Efficiency | None, *, whole: bool) -> Efficiency | None:
     """Return what gates ask of a device's efficiency, and of the one that does least where the rest goes."""
-    return found if found is None or whole else replace(found, parts=[], idle=[], roofs=None)
+    return found if found is None or whole else replace(found, parts=[], idle=[], roofs=None, modules=[])
 
 
 def _columns(steps: Sequence[Step]) -> StepColumns | None:

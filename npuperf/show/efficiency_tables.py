@@ -7,7 +7,14 @@ from typing import Final
 
 from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.base.units import NS_PER_S
-from npuperf.model.efficiency_result import Efficiency, EfficiencyPart, EfficiencyPartName, IdleCause, Limit
+from npuperf.model.efficiency_result import (
+    Efficiency,
+    EfficiencyPart,
+    EfficiencyPartName,
+    IdleCause,
+    Limit,
+    ModuleEfficiency,
+)
 from npuperf.model.result import Device, Operator, Result
 from npuperf.show.tables import WHO, Column, Row, Table, each
 from npuperf.show.words import WITH_LAUNCHES
@@ -92,6 +99,13 @@ def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | 
     return chain(*found) if found else None
 
 
+def _peak_of_module(_: object, efficiency: Efficiency, one: ModuleEfficiency) -> float | None:
+    """Return how much of the peak a module's products are while its kernels run, by counters."""
+    if one.cube_busy_flop is None or not one.ns:
+        return None
+    return one.cube_busy_flop / (efficiency.peak_flop_per_s * one.ns / NS_PER_S)
+
+
 def _roofed(result: Result) -> Iterator[Row]:
     """Yield operators on cores, those first that could win most; those of which nothing is known come last."""
     known = [one for one in result.window_operators if one.bound_by is not None]
@@ -160,6 +174,16 @@ EFFICIENCY_TABLES: Final = (
         Column("flop", say("worth"), "tflop"),
         Column("share", say("% of it"), "share", whole=1.0),
     ), topic="efficiency"),
+    Table("efficiency_modules", say("cube cores by module or range"), each("devices", "window_efficiency", "modules"), (
+        *WHO,
+        Column("module", say("module or range"), weight=0),
+        Column("kernels", say("kernels"), "count"),
+        Column("ns", say("time"), "ms"),
+        Column("peak_share", say("of the cube peak"), "percent", _peak_of_module),
+        Column("cube_busy_flop", say("busy"), "tflop"),
+        Column("useful_flop_least", say("useful, min"), "tflop", "useful_flop.0", 2),
+        Column("useful_flop_most", say("useful, max"), "tflop", "useful_flop.1", 2),
+    ), topic="efficiency"),
     Table("efficiency_steps", say("efficiency by step"), each("devices", "steps", "efficiency"), (
         *WHO,
         Column("step", say("step"), "id", weight=0),
@@ -215,6 +239,14 @@ def no_parts(result: Result) -> Message | None:
 def no_idle(result: Result) -> Message | None:
     """Say why nothing tells what idle cube cores wait for."""
     return no_parts(result) or say("as cube cores are not seen to be idle in a kernel")
+
+
+def no_modules(result: Result) -> Message | None:
+    """Say why kernels on cube cores are of no module."""
+    return no_efficiency(result) or say(
+        "as no module and no range of the program's is recorded around kernels on cube cores (npuperf profile "
+        "--modules)"
+    )
 
 
 def no_roofs(_: Result) -> Message:

@@ -158,6 +158,31 @@ def test_what_may_be_computed_anew_makes_the_mfu_an_interval(tmp_path: Path) -> 
         assert found.mfu.kernels[1] == found.hfu[1]
 
 
+def test_modules_have_what_they_launch(tmp_path: Path) -> None:
+    """Forward is in two modules of a model; backward, which no module is around, is what is left."""
+    module = {"model.py(88): attention": "nn.Module: Attention_0", "model.py(131): mlp": "nn.Module: MLP_0"}
+    ops = [simulate.replace(op, frame=module.get(op.frame, "nn.Module: Model_0")) for op in simulate.training_step()]
+    out = tmp_path / "a_ascend_pt"
+    simulate.write_context(out)
+    writer = simulate.Writer(out, "Block Dim", frames=True)
+    for step in simulate.simulate([(n, ops) for n in (11, 12, 13)], 5):
+        writer.step(*step)
+    writer.close()
+    (device,) = analyze_path(out).devices
+    assert device.judged is not None and device.judged.efficiency is not None
+    found = device.judged.efficiency
+    rows = {one.module: one for one in found.modules}
+    attention = 3 * 2 * (2 * 2048 * (1024 * 1024 + 512 * 1024) + 2 * 2 * (2048 * 2049 // 2) * 512)
+    mlp = 3 * 2 * 2 * 2048 * (1024 * 1536 + 1536 * 1024)
+    assert rows["Attention_0"].useful_flop[0] == pytest.approx(attention, rel=1e-12)
+    assert rows["MLP_0"].useful_flop == pytest.approx((mlp, mlp), rel=1e-12)
+    assert (rows["Attention_0"].kernels, rows["MLP_0"].kernels) == (3 * 2 * 3, 3 * 2 * 2)
+    assert sum(one.useful_flop[0] for one in found.modules) == pytest.approx(found.useful_flop[0], rel=1e-12)
+    assert sum(one.cube_busy_flop or 0 for one in found.modules) == pytest.approx(found.cube_busy_flop, rel=1e-9)
+    assert [one.module for one in found.modules][-1] is None
+    assert all(not one.efficiency or not one.efficiency.modules for one in device.steps)
+
+
 # -- Kernel tables by hand.
 
 
