@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_S
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
-from npuperf.device.roofline import Measured, Recoverable, RecoverableOver
+from npuperf.device.roofline import MeasuredKernels, Recoverable, RecoverableOver
 from npuperf.device.study import Study
 from npuperf.model.efficiency_result import (
     CubeIdle,
@@ -54,7 +54,7 @@ class DeviceEfficiency(Struct, frozen=True):
     won: RecoverableOver
 
     @classmethod
-    def of(cls, study: Study, measured: Measured) -> DeviceEfficiency:
+    def of(cls, study: Study, measured: MeasuredKernels) -> DeviceEfficiency:
         """``measured``: of the study's tasks."""
         tasks, work, roofline = study.profile.tasks, measured.work, measured.roofline
         cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])

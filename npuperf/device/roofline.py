@@ -205,16 +205,16 @@ class Roofline(Struct, frozen=True):
         ]
 
 
-class Measured(Struct, frozen=True):
+class MeasuredKernels(Struct, frozen=True):
     """What kernels do against what the device can, by counters and shapes."""
 
     peak: Peak
     work: CubeWork
     roofline: Roofline
 
-    def part(self, chosen: slice) -> Measured:
+    def part(self, chosen: slice) -> MeasuredKernels:
         """Return that of a stretch of the tasks."""
-        return Measured(self.peak, self.work.part(chosen), self.roofline.part(chosen))
+        return MeasuredKernels(self.peak, self.work.part(chosen), self.roofline.part(chosen))
 
 
 class _Table(Struct, frozen=True):

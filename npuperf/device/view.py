@@ -17,7 +17,7 @@ from npuperf.device.memory_study import MemoryStudy
 from npuperf.device.mode import Mode, Traits, is_graph
 from npuperf.device.partition import Launches, within
 from npuperf.device.pipes import Pipes
-from npuperf.device.roofline import Measured, Rates, Roofline
+from npuperf.device.roofline import MeasuredKernels, Rates, Roofline
 from npuperf.device.study import Study
 from npuperf.device.whatif import Scene, predict
 from npuperf.model.chip import Cores
@@ -133,7 +133,7 @@ class KernelUse(Struct, frozen=True):
 
     costs: Costs
     pipes: Pipes
-    measured: Measured | None = None
+    measured: MeasuredKernels | None = None
 
     @classmethod
     def of(cls, tasks: Tasks, types: Labels, peak: Peak | None, cores: Cores, soc: str | None) -> KernelUse:
@@ -143,7 +143,7 @@ class KernelUse(Struct, frozen=True):
             return cls(costs, pipes)
         work = CubeWork.of(tasks, costs, peak)
         roofline = Roofline.of(tasks, types, costs, work, pipes, Rates.of(peak, cores, soc))
-        return cls(costs, pipes, Measured(peak, work, roofline))
+        return cls(costs, pipes, MeasuredKernels(peak, work, roofline))
 
     @property
     def work(self) -> CubeWork | None:
