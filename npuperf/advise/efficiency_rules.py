@@ -25,6 +25,7 @@ from npuperf.device.cores import on_cores
 from npuperf.device.cube_formulas import Cost
 from npuperf.device.pipes import MOST
 from npuperf.device.view import DeviceView
+from npuperf.model.chip import CUBE_FLOP
 from npuperf.model.groups import alike, first_rows
 from npuperf.model.labels import F64, Mask, Operands
 
@@ -273,7 +274,7 @@ def _sizes(rows: list[ProductRow]) -> Series:
 )
 def padded_products(view: DeviceView) -> Answer:
     """Find matmuls of which much is padding, as far as cube cores are busy with it."""
-    padded = np.array([*map(padded_part, view.use.costs.known), 0.0, 0.0]).take(view.use.costs.code, mode="wrap")
+    padded = view.use.costs.spread(map(padded_part, view.use.costs.known))
     part = padded * np.clip(np.nan_to_num(view.use.pipes.mac.astype(np.float64)), 0, 1)
     chosen = _sized(view) & (part > 0)
     most = _won(view, chosen, part)
@@ -326,13 +327,11 @@ def _narrow(view: DeviceView) -> tuple[Mask, F64, F64]:
             _, m, n, k = cost.dims
             weights = n * k / (m * k + n * k + m * n)
             seconds = cost.bytes[0] / rates.memory.hbm_rate
-        products = cost.least * 8192 / cost.rate / rates.cube if cost.rate else 0.0
+        products = cost.least * (cost.units or 0.0) / rates.cube
         limited = weights >= MOST and seconds > products
         of_weights.append(weights / 2 if limited else 0.0)
         saved.append(products * NS_PER_S if limited else 0.0)
-    halved, products_ns = (
-        np.array([*column, 0.0, 0.0]).take(costs.code, mode="wrap") for column in (of_weights, saved)
-    )
+    halved, products_ns = map(costs.spread, (of_weights, saved))
     chosen = _sized(view) & (halved > 0) & (view.use.pipes.mac < MOST)
     return chosen, halved, np.maximum(1 - products_ns / np.maximum(view.tasks.dur, 1), 0.0)
 
@@ -348,18 +347,6 @@ _MEMORY: Final = Need(
 )
 
 
-def _half_weights(view: DeviceView) -> bool | None:
-    chosen, _, _ = _narrow(view)
-    return bool((chosen & view.use.costs.flag(cost.rate == 8192 for cost in view.use.costs.known)).any())
-
-
-def _no_nz(view: DeviceView) -> bool | None:
-    chosen, _, _ = _narrow(view)
-    operands = view.tasks.operands
-    nz = operands.flag(["FRACTAL_NZ" in Operands.parse(text).formats for text in operands.names])
-    return bool((chosen & ~nz).any())
-
-
 @rule(
     say("matmuls of few rows"),
     say("shapes and pipe ratios, beside the rates of cube cores and HBM"),
@@ -371,7 +358,10 @@ def narrow_products(view: DeviceView) -> Answer:
     batch, bytes_ = _won(view, chosen, shared), _won(view, chosen, halved)
     if batch < notable_wait(view):
         return None
-    rows = _product_rows(view, chosen)
+    rows, operands = _product_rows(view, chosen), view.tasks.operands
+    nz = operands.flag(["FRACTAL_NZ" in Operands.parse(text).formats for text in operands.names])
+    halves = view.use.costs.flag(cost.rate == CUBE_FLOP for cost in view.use.costs.known)
+    of_halves, not_nz = bool((chosen & halves).any()), bool((chosen & ~nz).any())
     return Detected(
         title=say(
             "{share} of compute time is in matmuls of so few rows that reading the weights limits them: {products}",
@@ -392,10 +382,11 @@ def narrow_products(view: DeviceView) -> Answer:
             Option(
                 say("quantise the weights to INT8 (torch_npu.npu_weight_quant_batchmatmul): half as much is read"),
                 say("torch_npu.npu_weight_quant_batchmatmul"),
-                (INFERENCE, Requirement(say("weights of FP16 or BF16"), _half_weights)),
+                (INFERENCE, Requirement(say("weights of FP16 or BF16"), lambda _: of_halves)),
                 gain=lambda v: (0, v.per_step(bytes_)),
                 refute=say("results differ by more than is acceptable, or the matmuls take as long"),
             ),
-            Option(STORE_NZ, STORE_NZ_SOURCE, (INFERENCE, Requirement(say("weights that are not FRACTAL_NZ"), _no_nz))),
+            Option(STORE_NZ, STORE_NZ_SOURCE,
+                   (INFERENCE, Requirement(say("weights that are not FRACTAL_NZ"), lambda _: not_nz))),
         ),
     )  # fmt: skip

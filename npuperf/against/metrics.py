@@ -284,8 +284,7 @@ def _of_peak(
 
 def _efficiencies(device: Device) -> list[Efficiency | None]:
     """Return the efficiency of every step that counts; without steps, of what is judged."""
-    judged = device.efficiency if device.judged is None else device.judged.efficiency
-    return [step.efficiency for step in device.whole_steps] or [judged]
+    return [step.efficiency for step in device.whole_steps] or [device.window_efficiency]
 
 
 def _untold_size(result: Result) -> Message:

@@ -29,9 +29,11 @@ from npuperf.model.efficiency_result import Efficiency
 from npuperf.model.groups import largest, rows_of_each, tally
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64
+from npuperf.model.memory_result import Memory
 from npuperf.model.result import (
     Blame,
     Clock,
+    CoreClock,
     Dependency,
     Device,
     JudgedSteps,
@@ -178,7 +180,9 @@ def describe(
     summary: RankSummary | None,
     super_kernel_checks: list[SuperKernelCheck],
     witnesses: list[WitnessCheck],
-    worked: Worked | None = None,
+    worked: Worked | None,
+    memory: Memory | None,
+    clock: CoreClock | None,
 ) -> Device:
     """Put together what is said of a device; ``worked``: of all its tasks."""
     study, span, thresholds = window.study, window.span, window.thresholds
@@ -256,6 +260,8 @@ def describe(
         if judged.steps or study.since is not None
         else None,
         efficiency=judged.efficiency[0],
+        memory=memory,
+        core_clock=clock,
         recording_overhead=profile.context.overhead,
         environment=[RecordedVariable(name=n, value=v, recorded_by=by) for n, v, by in environment.recorded()],
     )

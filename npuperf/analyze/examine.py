@@ -171,11 +171,8 @@ def examine(
         before = earlier.tasks.get((profile.rank, profile.device), any_)
         replaced = check_super_kernels(before, window.tasks, earlier.plog, thresholds.compare_ratio)
     memory = study_memory(profile, study)
-    report = structs.replace(
-        describe(window, judged, request, summary, replaced, totals, worked),
-        memory=describe_memory(memory, origin, window.soc),
-        core_clock=clock,
-    )
+    of_memory = describe_memory(memory, origin, soc)
+    report = describe(window, judged, request, summary, replaced, totals, worked, of_memory, clock)
     view = DeviceView(**structs.asdict(window), paused=study.paused.within(*span), report=report, memory=memory,
                       use=use.part(inside))  # fmt: skip
     expected = profile if request.step is None else structs.replace(profile, tasks=window.tasks)

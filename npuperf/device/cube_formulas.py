@@ -13,6 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.model.chip import CUBE_FLOP
+
 #: Dimensions of a tensor; () is one number, or an optional input that was not given: exports do not tell them apart.
 Shape = tuple[int, ...]
 #: What can be from … to, both included.
@@ -39,7 +41,7 @@ class Cost(Struct, frozen=True):
 
     ``least``, ``most``: FLOP of matrix products, a multiply-add is two; 0 for kernels of vector cores.
     ``rate``: FLOP per cycle and cube core of their type: 8192 FP16 and BF16, 16384 INT8, 4096 HF32, 2048 FP32; 0 where
-    there are none or the type's rate is not known. In FP16 units they are least × 8192 / rate.
+    there are none or the type's rate is not known.
     ``vector``: operations on single elements, a function like exp is one; None: not known.
     ``bytes``: of memory, each input read once and each output written once; None: a type or an output is not recorded.
     ``dims``: batch, M, N, K of a matrix product, where they are certain.
@@ -55,6 +57,11 @@ class Cost(Struct, frozen=True):
     bytes: tuple[int, int] | None
     dims: tuple[int, int, int, int] | None = None
     note: str = ""
+
+    @property
+    def units(self) -> float | None:
+        """How many FLOP of FP16 one of these is worth on cube cores; None: not known."""
+        return CUBE_FLOP / self.rate if self.rate else None
 
 
 class Tensor(Struct, frozen=True):

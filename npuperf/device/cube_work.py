@@ -18,6 +18,7 @@ from npuperf.base.units import NS_PER_S
 from npuperf.device.chip_rate import CubeRate
 from npuperf.device.cores import blocks
 from npuperf.device.formulas import Cost, cost_of, has_formula, shapes_of
+from npuperf.device.pipes import mac_ratios
 from npuperf.model.chip import CUBE_CORES, CUBE_FLOP, Cores, chip_of_soc, cube_flop_per_s
 from npuperf.model.efficiency_result import IdleCause
 from npuperf.model.groups import alike, first_rows, largest, sums_of
@@ -120,12 +121,16 @@ class Costs(Struct, frozen=True):
         found: Mask = np.array([*flags, False, False], np.bool_).take(self.code, mode="wrap")
         return found
 
+    def spread(self, values: Iterable[float]) -> F64:
+        """Return for each task what is given for its cost, 0 where nothing tells that."""
+        return np.array([*values, 0.0, 0.0]).take(self.code, mode="wrap")
+
     def products(self) -> tuple[F64, F64, F64]:
         """Return for each of the known ones the least and most FLOP of cube cores in FP16 units, NaN where unknown.
 
         The third is how many of these units one FLOP of its type is.
         """
-        scale = np.array([CUBE_FLOP / one.rate if one.rate else np.nan for one in self.known] + [np.nan, np.nan])
+        scale = np.array([one.units or np.nan for one in self.known] + [np.nan, np.nan])
         least, most = (np.array([*side, np.nan, np.nan]) * scale  # the last places: nothing tells
                        for side in ([c.least for c in self.known], [c.most for c in self.known]))  # fmt: skip
         return least, most, scale
@@ -191,14 +196,11 @@ class CubeWork(Struct, frozen=True):
 
 def _busy(tasks: Tasks, rows: I64, most: F64) -> tuple[F64, F64, Mask]:
     """Return what cube cores did by counters, by how much rounding makes it uncertain, and where counters are odd."""
-    pmu = tasks.pmu
-    ratios = [pmu[name] for name in ("aic_mac_ratio",) if name in pmu] or [
-        pmu[name] for name in ("aic_mac_fp16_ratio", "aic_mac_int8_ratio") if name in pmu
-    ]
-    if "aic_total_cycles" not in pmu or not ratios:
+    counted, ratios = tasks.pmu.get("aic_total_cycles"), mac_ratios(tasks)
+    if counted is None or not ratios:
         nothing = np.full(len(rows), np.nan)
         return nothing, nothing, np.zeros(len(rows), np.bool_)
-    cycles = pmu["aic_total_cycles"].take(rows).astype(np.float64)
+    cycles = counted.take(rows).astype(np.float64)
     mac = sum((ratio.take(rows).astype(np.float64) for ratio in ratios), np.zeros(len(rows)))
     busy, rounding = cycles * mac * CUBE_FLOP, cycles * (_HALF_RATIO * len(ratios) * CUBE_FLOP)
     above = busy > most * (1 + TOLERANCE + 1 / tasks.dur[rows]) + rounding

@@ -34,13 +34,19 @@ class Pipes(Struct, frozen=True):
         unknown = np.broadcast_to(np.float32(np.nan), len(tasks))
         if not len(rows):
             return cls(unknown, unknown)
-        multiplied = [tasks.pmu[name] for unit in SIDES[0][1] if (name := f"aic_{unit}_ratio") in tasks.pmu]
+        multiplied = mac_ratios(tasks)
         mac = sum(multiplied[1:], multiplied[0]) if multiplied else unknown
         return cls(mac, beyond_scalar(tasks, rows))
 
     def part(self, chosen: slice) -> Pipes:
         """Return those of a stretch of the tasks."""
         return Pipes(self.mac[chosen], self.scalar[chosen])
+
+
+def mac_ratios(tasks: Tasks) -> list[F32]:
+    """Return the ratios that add up to how long cube cores multiply: the whole, else its parts by type."""
+    names = ("aic_mac_ratio",) if "aic_mac_ratio" in tasks.pmu else ("aic_mac_fp16_ratio", "aic_mac_int8_ratio")
+    return [tasks.pmu[name] for name in names if name in tasks.pmu]
 
 
 def ratios(tasks: Tasks, rows: I64, side: str, groups: tuple[tuple[str, ...], ...]) -> list[F32] | None:

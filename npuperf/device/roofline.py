@@ -233,7 +233,7 @@ class _Table(Struct, frozen=True):
 
     @classmethod
     def of(cls, known: list[Cost], rates: Rates) -> _Table:
-        products = np.array([c.least * CUBE_FLOP / c.rate if c.rate else 0.0 for c in known] + [0.0])
+        products = np.array([c.least * (c.units or 0.0) for c in known] + [0.0])
         single = np.array([c.vector[0] if c.vector else 0.0 for c in known] + [0.0])
         moved = np.array([_certain_bytes(c) for c in known] + [0.0])
         l2 = beyond = far = np.zeros(len(moved))

@@ -83,9 +83,11 @@ def operators_of(result: Result) -> Iterator[Row]:
 
 def of_peak(operator: Operator, peak: float | None) -> float | None:
     """Return how much of the peak of cube cores an operator's products are while it runs, by counters."""
-    if operator.cube_busy_flop is None or not peak or not operator.total_ns:
-        return None
-    return operator.cube_busy_flop / (peak * operator.total_ns / NS_PER_S)
+    return _while_running(operator.cube_busy_flop, peak, operator.total_ns)
+
+
+def _while_running(busy_flop: float | None, peak: float | None, ns: int) -> float | None:
+    return None if busy_flop is None or not peak or not ns else busy_flop / (peak * ns / NS_PER_S)
 
 
 def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | None:
@@ -101,9 +103,7 @@ def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | 
 
 def _peak_of_module(_: object, efficiency: Efficiency, one: ModuleEfficiency) -> float | None:
     """Return how much of the peak a module's products are while its kernels run, by counters."""
-    if one.cube_busy_flop is None or not one.ns:
-        return None
-    return one.cube_busy_flop / (efficiency.peak_flop_per_s * one.ns / NS_PER_S)
+    return _while_running(one.cube_busy_flop, efficiency.peak_flop_per_s, one.ns)
 
 
 def _roofed(result: Result) -> Iterator[Row]:
