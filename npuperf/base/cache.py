@@ -45,7 +45,7 @@ _SAMPLES, _SAMPLE = 16, 4 << 10
 #: What changed within this time (ns) may change again without looking different: such files are not yet done.
 _FRESH: Final = 2_000_000_000
 #: Libraries that read and compute.
-_LIBRARIES: Final = ("numpy", "pyarrow", "adbc-driver-sqlite", "msgspec", "PyYAML")
+_LIBRARIES: Final = ("numpy", "pyarrow", "msgspec", "PyYAML")
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 

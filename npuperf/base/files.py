@@ -23,6 +23,8 @@ from npuperf.base.messages import Message, say, say_n
 
 #: What ``npuperf profile`` writes about a run, in its run directory.
 MANIFEST: Final = "npuperf.json"
+#: What the name of a result ends in that was written to be shared (:mod:`npuperf.against.packs`).
+PACK: Final = ".npack"
 
 
 @contextmanager
@@ -131,6 +133,11 @@ def is_file(path: Path, told: list[Message] | None = None) -> bool:
     return stat.S_ISREG(_mode(path, told))
 
 
+def is_pack(path: Path) -> bool:
+    """Tell whether a path is a pack's, by its name; whether it is one shows when it is read."""
+    return path.suffix == PACK and is_file(path)
+
+
 def is_folder(path: Path) -> bool:
     """Tell whether there is a folder, as :func:`is_file` does."""
     return stat.S_ISDIR(_mode(path, None))
@@ -169,13 +176,14 @@ def total_bytes(files: Iterable[Path]) -> int:
     return total
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` never holds half of it; raises InputError when it cannot be written.
+def write_atomically(path: Path, text: str | bytes) -> None:
+    """Write text or bytes so that ``path`` never holds half of it; raises InputError when it cannot be written.
 
     What is no file is written to as it is: root would replace a device such as /dev/null by a file.
     """
     with writing_atomically(path) as file:
-        file.write(text.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
+        # names of files need not be UTF-8
+        file.write(text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager

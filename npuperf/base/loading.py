@@ -20,12 +20,18 @@ _MATRIX_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load the modules of a verb without a search for garbage, and never search what is there by then: it stays."""
+    """Load the modules of a verb: they stay."""
+    with gathering(), no_matrix_threads():
+        yield
+
+
+@contextmanager
+def gathering() -> Iterator[None]:
+    """Gather what stays without a search for garbage, and never search what is there by then."""
     enabled = gc.isenabled()
     gc.disable()
     try:
-        with no_matrix_threads():
-            yield
+        yield
     finally:
         gc.freeze()
         if enabled:

@@ -6,7 +6,9 @@ Numbers stay numbers, with their unit, until render formats them; names, places 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from gettext import NullTranslations
 from string import Formatter
@@ -154,10 +156,27 @@ def series(items: Iterable[Parameter], by: str = _COMMA) -> Series:
     return Series(tuple(items), by)
 
 
+def first_few(items: Sequence[Parameter], most: int) -> Series:
+    """Return so many parameters, one after the other, and how many more there are."""
+    more = [say("and {n} more", n=len(items) - most)] if len(items) > most else []
+    return series([*items[:most], *more])
+
+
 def chain(*parts: Message | None, by: str = "; ") -> Message:
     """Return sentences one after the other as one message; None is left out."""
     kept = [part for part in parts if part is not None]
     return kept[0] if len(kept) == 1 else Message(_CHAIN, {"parts": Series(tuple(kept), by)})
+
+
+def first_of(message: Message) -> Message:
+    """Return the first of the sentences that a message chains; of a reason whose basis is named, with that."""
+    inside = message.parameters
+    parts, reason = inside.get("parts"), inside.get("reason")
+    if isinstance(reason, Message):
+        return Message(message.id, {**inside, "reason": first_of(reason)}, message.plural, message.n)
+    if message.id == _CHAIN and isinstance(parts, Series) and isinstance(first := parts.items[0], Message):
+        return first_of(first)
+    return message
 
 
 def ns(value: float | None, high: float | None = None) -> Quantity:
@@ -205,6 +224,27 @@ def tflops(value: float) -> Quantity:
     return Quantity(value, "flop_rate")
 
 
+#: In sentences, the command for more about what was analyzed, which has the true path when a document is rendered.
+_ANALYZE: Final = "npuperf analyze {}"
+_UNNAMED: Final = _ANALYZE.format("PATH")
+_place: ContextVar[str | None] = ContextVar("place", default=None)
+
+
+@contextmanager
+def about(place: str | None) -> Iterator[None]:
+    """Let commands in sentences name this path, as a shell takes it, in place of PATH; None leaves them as they are."""
+    token = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def analyze_command() -> str:
+    """Return how sentences call the command for more about what is being rendered."""
+    return _ANALYZE.format(_place.get() or "PATH")
+
+
 def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callable[[str], str] = str) -> str:
     """Return a message, or a parameter of one, as text; ``names``: what is made of strings that are parameters."""
     if isinstance(message, Message):
@@ -218,6 +258,8 @@ def text(message: Parameter, language: NullTranslations = ENGLISH, names: Callab
         if message.id == _CHAIN and isinstance(parts := message.parameters.get("parts"), Series):
             return language.gettext(parts.by).join(text(part, language, names) for part in parts.items)
         values = {name: text(value, language, names) for name, value in message.parameters.items()}
+        if _UNNAMED in found:
+            found = found.replace(_UNNAMED, analyze_command().replace("{", "{{").replace("}", "}}"))
         try:
             return found.format_map(values)
         except (LookupError, ValueError, AttributeError):  # a translation names what the sentence has not

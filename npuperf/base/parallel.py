@@ -9,7 +9,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, NpuperfError, UsageError, lacks_memory, of_the_system
 from npuperf.base.files import scratch_folder
+from npuperf.base.loading import gathering
 from npuperf.base.memory import available
 from npuperf.base.messages import Message, say, series
 
@@ -128,7 +129,8 @@ def map_ranks(
     fitted = (engine or Engine()).fitted(sizes or [0] * len(items))
     results: dict[int, R] = {}
     mistakes: dict[int, Exception] = {}
-    with closing(_ENGINES[fitted.name](work, items, fitted)) as done:
+    here = fitted.name == "serial"  # where the work leaves garbage
+    with nullcontext() if here else gathering(), closing(_ENGINES[fitted.name](work, items, fitted)) as done:
         for at, result in done:
             try:
                 results[at] = result()

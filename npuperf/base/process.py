@@ -36,12 +36,16 @@ _TICK = 0.2
 _GRACE = 5.0
 #: This many signals within this many seconds mean: now.
 _IMPATIENT = (3, 3.0)
+#: Seconds that a signal to end waits at most until what is being recorded is saved: `docker stop` waits 10 before it
+#: kills, Slurm and Kubernetes 30. Seconds between two looks whether it is.
+_SAVING = 5.0
+_SAVED = 0.05
 #: A Python program keeps what it says to a file to itself for a while, and a signal makes it lose that.
 _AT_ONCE = {"PYTHONUNBUFFERED": "1"}
 #: Seconds between two looks at a helper, and how much it gives way to others when it works beside a program.
 _LOOK = 1.0
 _NICE = 10
-#: What sees to it that nothing outlives us, the pipe that it listens to, and all helpers that are no part of a program.
+#: What sees to what outlives us, the pipe that it listens to, and all helpers that are no part of a program.
 _GUARD = Path(__file__).resolve().parent.parent / "record" / "agent" / "guard.py"
 _guard: int | None = None
 _HELPERS: set[int] = set()
@@ -94,16 +98,24 @@ FOR_PROGRAMS: Final = tuple(
 
 
 def run_attached(
-    command: Sequence[str], environment: Mapping[str, str], tick: Callable[[], bool], *, wrapped: bool = False
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    tick: Callable[[], bool],
+    *,
+    wrapped: bool = False,
+    saving: Callable[[int], bool] = lambda number: False,
 ) -> Ended:
     """Run a program on our own stdin, stdout and stderr until it ends; call ``tick`` now and then.
 
-    Signals reach the program as if it ran alone: from the terminal directly, else passed on, what asks it to end also
-    to its children, all else (``FOR_PROGRAMS``) to itself, unless another program is ``wrapped`` around it, which would
-    end of them. Those that are ignored (nohup, a script's background) stay so.
-    Three that ask it to end in quick succession kill them. Once ``tick`` returns True it is asked to end, as by a
-    SIGTERM. What an interrupted program leaves behind is ended, too; strangers never are. Raises OSError when the
-    program cannot be started.
+    Signals reach the program as if it ran alone: from the terminal directly, else passed on to it, and not to what it
+    has started, which it may end in its own order. Another program that is ``wrapped`` around it passes nothing on:
+    what asks to end goes to all below it then, all else (``FOR_PROGRAMS``) no further. Those that are ignored (nohup, a
+    script's background) stay so. The first that asks it to end waits while ``saving``, which is told its number, says
+    that what the program has recorded is being saved, for some seconds at most; a second goes to its children, too, as
+    one for its group would; three in quick succession kill.
+    Once ``tick`` returns True the program is asked to end, as by a SIGTERM; what ``tick`` raises is raised when it has
+    ended. What an interrupted program leaves behind is ended, too; strangers never are. Raises OSError when the program
+    cannot be started.
     """
     _adopt_orphans()
     in_terminal = False  # whether one sends its Ctrl-C to our process group
@@ -114,6 +126,7 @@ def run_attached(
         finally:
             os.close(terminal)
     received: list[tuple[float, int]] = []
+    waiting: list[int] = []
     began = time.monotonic()
     child: subprocess.Popen[bytes] | None = None
 
@@ -121,44 +134,64 @@ def run_attached(
         now = time.monotonic()
         received.append((now, number))
         many, seconds = _IMPATIENT
-        if child is None:
+        if child is None:  # nobody to pass it on to, yet
+            waiting.append(number)
             return
         if len(received) >= many and now - received[-many][0] < seconds:
             _send(_family(child.pid), signal.SIGKILL)
         elif not (in_terminal and number == signal.SIGINT):
-            _send(_family(child.pid), number)
+            waiting.append(number)
+            if len(received) > 1 or not saving(number):
+                let_go()
+
+    def let_go() -> None:
+        while waiting:
+            ask(waiting.pop(0))
+
+    def ask(number: int) -> None:
+        if child is not None:
+            _send(_family(child.pid)[: None if wrapped or len(received) > 1 else 1], number)
 
     def hand_on(number: int, _: FrameType | None) -> None:
         if child is not None and not wrapped and not (in_terminal and number == signal.SIGQUIT):
             child.send_signal(number)
 
     with handling(_ENDING, pass_on), handling(FOR_PROGRAMS, hand_on):
-        child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=_enrolled(own_group=not in_terminal))
-        for _, number in received:  # before there was anybody to pass it on to
-            _send(_family(child.pid), number)
-        stopped = False
+        child = subprocess.Popen(list(command), env=dict(environment), preexec_fn=_enrolled(b"*", not in_terminal))
+        if waiting and (len(received) > 1 or not saving(waiting[0])):
+            let_go()
+        stopped, failed = False, None
         while True:
             try:
-                child.wait(_TICK)
+                child.wait(_SAVED if waiting else _TICK)
                 break
             except subprocess.TimeoutExpired:
-                if tick() and not stopped:
-                    stopped = True
-                    _send(_family(child.pid), signal.SIGTERM)
+                pass
+            if waiting and (time.monotonic() - received[0][0] > _SAVING or not saving(waiting[0])):
+                let_go()
+            try:
+                ends = failed is None and tick()
+            except Exception as error:  # ours, and no reason for the program to end
+                ends, failed = False, error
+            if ends and not stopped:
+                stopped = True
+                ask(signal.SIGTERM)
         if received or stopped:
             _end(_leftovers())
     _forget(child.pid)
+    if failed is not None:
+        raise failed
     return Ended(child.returncode, time.monotonic() - began, received[0][1] if received else None, stopped)
 
 
 def _start(
-    command: Sequence[str], environment: Mapping[str, str] | None, output: Any, **more: Any
+    command: Sequence[str], environment: Mapping[str, str] | None, output: Any, listens: bool = False, **more: Any
 ) -> subprocess.Popen[bytes]:
     """Start a helper in a session of its own: the terminal's Ctrl-C is ours to handle."""
     return subprocess.Popen(
         list(command),
         env=None if environment is None else dict(environment),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -179,7 +212,7 @@ def run_quietly(
     began = time.monotonic()
     try:
         with _deferring():
-            child = _start(command, environment, subprocess.PIPE, preexec_fn=_enrolled(own_group=False))
+            child = _start(command, environment, subprocess.PIPE, preexec_fn=_enrolled(b"+"))
     except OSError as error:
         return Printed(None, f"{command[0]}: {error.strerror}")
     late = False
@@ -205,12 +238,17 @@ def run_quietly(
 
 
 class Beside:
-    """A helper that works on its own beside a program, as slowly as the program needs; its output goes to a file."""
+    """A helper that works on its own beside a program, as slowly as the program needs; its output goes to a file.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    One that ``listens`` can be told what to do.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: Path, *, listens: bool = False
+    ) -> None:
         """Start it; raises OSError when that cannot be done."""
         with log.open("wb") as output:
-            self._child = _start(command, environment, output, preexec_fn=_enrolled(own_group=False))
+            self._child = _start(command, environment, output, listens, preexec_fn=_enrolled(b"+"))
         _HELPERS.add(self._child.pid)
         with contextlib.suppress(psutil.Error, OSError):
             psutil.Process(self._child.pid).nice(_NICE)
@@ -220,8 +258,18 @@ class Beside:
         """Its exit status, None while it works."""
         return self._child.poll()
 
+    def write(self, line: str) -> None:
+        """Tell one that listens something, unless it has ended."""
+        if self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.write(f"{line}\n".encode())
+                self._child.stdin.flush()
+
     def end(self) -> None:
         """End it and everything it started, if it still works."""
+        if self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.close()
         if self._child.poll() is None:
             _end(_family(self._child.pid))
             self._child.wait()
@@ -229,21 +277,37 @@ class Beside:
         _forget(self._child.pid)
 
 
-@contextlib.contextmanager
-def ending_with_us(held: Sequence[int]) -> Iterator[None]:
-    """While in the block, what is started attached or quietly ends when we are killed; not for use by two threads.
+@dataclass(frozen=True, slots=True)
+class Outliving:
+    """What is done for an attached program that outlives us: the descriptors ``kept`` stay open until it ends.
 
-    A small process of its own sees to that. It keeps the file descriptors ``held`` open until nothing is left.
+    ``go_on`` is renamed to ``stop`` at once; ``exit_status`` gets its status (-n for signal n), if that can be known.
+    """
+
+    kept: Sequence[int]
+    go_on: Path
+    stop: Path
+    exit_status: Path
+
+
+@contextlib.contextmanager
+def guarded(held: Sequence[int], program: Outliving | None = None) -> Iterator[None]:
+    """While in the block, what is started quietly or beside ends when we are killed; not for use by two threads.
+
+    A small process of its own sees to that. It keeps the file descriptors ``held`` open until nothing of it is left.
     """
     global _guard
+    kept = () if program is None else program.kept
+    files = () if program is None else (program.go_on, program.stop, program.exit_status)
+    numbers = [",".join(map(str, opened)) for opened in (held, kept)]
     try:
         guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARD)],
+            [sys.executable, "-I", "-S", str(_GUARD), *numbers, *map(str, files)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,  # who reads our output waits for nobody but us
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=held,
+            pass_fds=(*held, *kept),
         )
     except OSError:  # no more processes: the program says so better
         yield
@@ -275,8 +339,7 @@ class Detached:
     def alive(self) -> bool:
         """Tell whether it still runs; a process that has its number by chance is not it."""
         try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.began) < 1 and process.status() != psutil.STATUS_ZOMBIE
+            return abs(psutil.Process(self.pid).create_time() - self.began) < 1 and is_running(self.pid)
         except (psutil.Error, ValueError, OverflowError):  # nor is what was noted by a damaged file
             return False
 
@@ -297,6 +360,14 @@ def carriers(name: str, value: str) -> list[Detached]:
             if carries and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(Detached(process.pid, process.create_time()))
     return sorted(found, key=lambda one: (one.began, one.pid))
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process has this number, and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError, OverflowError):
+        return False
 
 
 def end_all(found: Sequence[Detached]) -> None:
@@ -456,8 +527,11 @@ def held_back(number: signal.Signals, *, tracked: bool = True) -> Iterator[None]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _enrolled(*, own_group: bool) -> Callable[[], None] | None:
-    """Return what a child does before it becomes the program: so there is no moment in which nobody guards it."""
+def _enrolled(kind: bytes, own_group: bool = False) -> Callable[[], None] | None:
+    """Return what a child does before it becomes the program: so there is no moment in which nobody guards it.
+
+    ``kind``: ``*`` for the user's program, ``+`` for what works for us.
+    """
     guard = _guard
     if guard is None:
         return os.setpgrp if own_group else None
@@ -467,7 +541,7 @@ def _enrolled(*, own_group: bool) -> Callable[[], None] | None:
             os.setpgrp()
         with contextlib.suppress(OSError):  # somebody has killed the guard
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            os.write(guard, b"+%d\n" % os.getpid())
+            os.write(guard, b"%b%d\n" % (kind, os.getpid()))
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
     return enrol

@@ -11,6 +11,7 @@ NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
+_SIZES: Final = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
 #: Relative difference below which two times are shown as one.
 _CLOSE: Final = 0.02
 #: Nanoseconds per unit, by the suffix that column headers carry in parentheses.
@@ -25,7 +26,7 @@ def duration(ns: float | None) -> str:
     """Render nanoseconds with three significant digits or more, e.g. ``12.35 ms``."""
     if ns is None:
         return "–"
-    for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
+    for unit, size in _SIZES:
         if abs(ns) >= size:
             return f"{ns / size:.2f} {unit}"
     return f"{ns:.0f} ns"
@@ -37,15 +38,27 @@ def percent(part: float | None) -> str:
 
 
 def percents(low: float, high: float) -> str:
-    """Render an interval of fractions as percent; one number where both read the same."""
-    ends = list(dict.fromkeys("0" if end == 0 else f"{100 * end:.1f}" for end in (low, high)))
-    return f"{' to '.join(ends)} %"
+    """Render an interval of fractions as percent, e.g. ``35.4–36.7 %``; one number where both read the same."""
+    return f"{_ends(*('0' if end == 0 else f'{100 * end:.1f}' for end in (low, high)))} %"
 
 
 def interval(low: float, high: float) -> str:
-    """Render an interval of times, ns; one number where its ends are within two percent."""
-    close = abs(high - low) <= _CLOSE * abs(high)
-    return duration(high) if close else f"{duration(low) if low else 0} … {duration(high)}"
+    """Render an interval of times, ns, in the unit of its end, e.g. ``825–856 us``: it is an estimate.
+
+    Three digits tell, and one number where both ends are within two percent.
+    """
+    most = max(abs(low), abs(high))
+    unit, size = next(((unit, size) for unit, size in _SIZES if most >= size), ("ns", 1))
+    decimals = 0 if size == 1 or most >= 100 * size else 1 if most >= 10 * size else 2
+    low = high if abs(high - low) <= _CLOSE * abs(high) else low
+    return f"{_ends(*('0' if end == 0 else f'{end / size:.{decimals}f}' for end in (low, high)))} {unit}"
+
+
+def _ends(low: str, high: str) -> str:
+    """Put the ends of an interval together: one where they read alike, and no dash before or behind a sign."""
+    if low == high:
+        return high
+    return f"{low} to {high}" if "-" in low + high else f"{low}–{high}"
 
 
 def change(ns: float | None) -> str:
@@ -93,16 +106,18 @@ def plural(n: int, noun: str) -> str:
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun.replace(' or ', 's or ')}s"
 
 
+_BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
 def byte_text(size: float) -> str:
     """Render a number of bytes, e.g. ``1.5 MiB``."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = 0
     if size < 0:
         return f"-{byte_text(-size)}"
-    while size >= 1024 and power < len(units) - 1:
+    while size >= 1024 and power < len(_BYTE_UNITS) - 1:
         size /= 1024
         power += 1
-    return f"{size:.0f} B" if not power else f"{size:.1f} {units[power]}"
+    return f"{size:.0f} B" if not power else f"{size:.1f} {_BYTE_UNITS[power]}"
 
 
 def mib_text(size: float | None) -> str:
@@ -112,13 +127,14 @@ def mib_text(size: float | None) -> str:
 
 def mib_interval(low: float, high: float) -> str:
     """Render an interval of bytes as MiB; one number where both read the same."""
-    return " … ".join(dict.fromkeys((mib_text(low).removesuffix(" MiB"), mib_text(high).removesuffix(" MiB")))) + " MiB"
+    return f"{_ends(*(mib_text(end).removesuffix(' MiB') for end in (low, high)))} MiB"
 
 
 def byte_interval(low: float, high: float) -> str:
-    """Render an interval of bytes; one number where both read the same."""
-    ends = dict.fromkeys(byte_text(end) if end else "0" for end in (low, high))
-    return " … ".join(ends)
+    """Render an interval of bytes in the unit of its end; one number where both read the same."""
+    unit = byte_text(max(abs(low), abs(high))).split()[1]
+    size, decimals = 1 << 10 * _BYTE_UNITS.index(unit), 0 if unit == "B" else 1
+    return f"{_ends(*('0' if end == 0 else f'{end / size:.{decimals}f}' for end in (low, high)))} {unit}"
 
 
 def flop_rate(value: float) -> str:

@@ -16,9 +16,11 @@ from npuperf.base.cann import set_env_script
 from npuperf.base.errors import ExitCode, InputError, NpuperfError
 from npuperf.base.escape import for_shell
 from npuperf.base.files import open_lines
-from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.base.messages import Message, chain, ns, say, say_n, series
 from npuperf.base.process import handling, outliving
+from npuperf.base.units import NS_PER_S
 from npuperf.model.document import Problem
+from npuperf.model.groups import distinct
 from npuperf.model.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.model.tasks import NO_TIME, Work
 from npuperf.readers.recording import Reading, Recording, open_recording
@@ -141,6 +143,7 @@ def _proofs(reading: Reading) -> list[Proof]:
             kernels=int(kernels.sum()),
             launched=int((kernels & (profile.tasks.launch_end != NO_TIME)).sum()),
             steps=len(set(profile.host_steps.number.tolist())),
+            numbered=len(distinct(profile.tasks.step[kernels & (profile.tasks.step >= 0)])),
             lost=lost,
             blocks=0 if profile.memory is None else len(profile.memory.blocks),
             failures=0 if profile.memory is None else len(profile.memory.failures),
@@ -155,11 +158,15 @@ def _proofs(reading: Reading) -> list[Proof]:
 #: Options that have no meaning where only the CPU is recorded.
 _NPU_ONLY: Final = (
     "level", "aic_metrics", "export", "l2_cache", "mstx", "op_attr", "op_args", "host_sys", "sys_io", "snapshot",
+    "all_threads",
 )  # fmt: skip
-#: Exit statuses of programs that were told to end: 128 + SIGINT, SIGTERM, SIGHUP.
-_INTERRUPTED: Final = (130, 143, 129)
+#: Signals that tell programs to end, and the exit statuses of those that do.
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTED: Final = tuple(128 + number for number in _ENDING)
 #: States of a process that counts steps and records none.
 _IDLE: Final = ("waiting", "waiting for the NPU", "failed")
+#: A step must pass before recording begins.
+_FEWEST: Final = 2
 #: Ranks named before "…".
 _RANKS_NAMED: Final = 8
 
@@ -179,19 +186,22 @@ def overhead_of(processes: Sequence[ProcessStatus]) -> Overhead | None:
     return None
 
 
-def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list[Message]:
-    """Return what the user should know about a recording."""
+def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest, status: int) -> list[Message]:
+    """Return what the user should know about a recording; ``status`` is the program's."""
     found: list[Message] = []
     for p in processes:
         found += [say("{process}: {warning}", process=p.name, warning=warning) for warning in p.warnings]
         errors = [line.split("]")[-1].strip(" :") for line in p.said.splitlines() if "[ERROR]" in line]
         found += [say("{process}: torch_npu says: {words}", process=p.name, words=words) for words in errors]
-        if p.early and p.stopped is None:
-            found.append(say("{process}: the program ended at step {step}, during recording: that step is incomplete",
-                             process=p.name, step=p.step))  # fmt: skip
-        if p.state in BUSY:  # killed, or crashed in C
-            found.append(say("{process}: the process died while {state}: its data is incomplete",
-                             process=p.name, state=state_of(p)))  # fmt: skip
+        if p.early and p.stopped is None and p.folders:
+            ended = say("the program ended at step {step}, during recording: that step is incomplete", step=p.step)
+            if request.duration is not None:
+                ended = say("the program ended after {seconds} of {duration} that were to be recorded",
+                            seconds=ns((p.seconds or 0) * NS_PER_S),
+                            duration=ns(request.duration * NS_PER_S))  # fmt: skip
+            found.append(say("{process}: {warning}", process=p.name, warning=p.why_early or ended))
+        if p.state in BUSY:  # ended by a signal, or crashed in C
+            found.append(_lost(p, status))
         if p.engine == "cpu" and request.engine != "cpu":  # said loudly: it was recorded in place of an NPU
             found.append(say("{process}: NO NPU ({why}): only the CPU was recorded, which does not show how the "
                              "program runs on an NPU", process=p.name, why=p.why_cpu))  # fmt: skip
@@ -202,6 +212,8 @@ def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list
         idle = [p for p in processes if not p.folders and p.step and p.state in _IDLE]
         found += [say("{process} recorded nothing: {why} at step {step}",
                       process=p.name, why=p.problem or state_of(p), step=p.step) for p in idle]  # fmt: skip
+        found += [say("{process} made {steps} steps, which are not recorded: it was forked from a process that was",
+                      process=p.name, steps=p.step) for p in processes if p.state == "forked" and p.step]  # fmt: skip
         # All ranks should have reported, unless some were chosen.
         world, ranks = max(p.world_size or 0 for p in processes), {p.rank for p in processes}
         if request.ranks is None and 0 < len(ranks) < world:
@@ -211,6 +223,16 @@ def remarks(processes: Sequence[ProcessStatus], request: ProfileRequest) -> list
             found.append(say("ranks {ranks} did not report; hosts that reported: {hosts}",
                              ranks=series(named), hosts=hosts))  # fmt: skip
     return list(dict.fromkeys(found))
+
+
+def _lost(process: ProcessStatus, status: int) -> Message:
+    """Say what became of a process that was recorded when it ended, without Python taking notice."""
+    if status - 128 in _ENDING:
+        return say("{signal} ended the program while {process} was {state}: what the profiler had not written by then "
+                   "is lost; signals to npuperf itself are passed on once it is saved",
+                   signal=signal.Signals(status - 128).name, process=process.name, state=state_of(process))  # fmt: skip
+    return say("{process}: the process died while {state}: what the profiler had not written by then is lost",
+               process=process.name, state=state_of(process))  # fmt: skip
 
 
 def why_nothing(
@@ -229,7 +251,8 @@ def why_nothing(
     if unimported is not None:
         hint = None
         if re.search(r"lib\w+\.so", unimported):
-            hint = say("CANN is not set up in this shell: source {script}", script=set_env_script(environment))
+            hint = say("CANN is not set up in this shell: source {script}; without an NPU, to try things out: "
+                       "--engine cpu", script=set_env_script(environment))  # fmt: skip
         return Problem(what=say("the program cannot import {error}", error=unimported), hint=hint)
     if not processes and status in _INTERRUPTED:
         return Problem(what=say("interrupted before the program imported torch, so nothing was recorded"))
@@ -248,7 +271,10 @@ def why_nothing(
     left_out = [q for q in processes if q.state == "left out"]
     if p.problem:
         what = say("{process}: {problem}", process=p.name, problem=p.problem)
-        return Problem(what=what, hint=say("--engine cpu tests everything else without an NPU"))
+        without = (
+            None if p.engine == "cpu" or request.is_told else say("--engine cpu tests everything else without an NPU")
+        )
+        return Problem(what=what, hint=without)
     if left_out and all(q.state == "left out" for q in processes if q.step):
         seen = series(q.rank or 0 for q in left_out)
         what = say("no process has one of the requested ranks; there were: {ranks}", ranks=seen)
@@ -263,22 +289,52 @@ def why_nothing(
     if status and not p.step and status not in _INTERRUPTED:
         what = say("the program failed before its first step, so nothing was recorded")
         return Problem(what=what, hint=_misplaced(request))
+    if request.is_told and p.state == "waiting":
+        return Problem(what=_not_begun(request))
     if request.whole_run or (status and not p.step):
         no_device = not list(Path("/dev").glob("davinci[0-9]*")) and request.engine != "cpu"
         hint = say("no NPU is visible here (/dev/davinci*): is it mapped into the container?") if no_device else None
         return Problem(what=say("the program ended before anything could be recorded"), hint=hint)
     if p.step:
-        fitting = max(0, p.step - request.warmup - request.active)
-        return Problem(
-            what=say("the program made {steps} steps; recording begins at step {first}",
-                     steps=p.step, first=request.first_recorded),
-            hint=say("--wait {wait} records its last {active} steps", wait=fitting, active=request.active),
-        )  # fmt: skip
+        return Problem(what=_steps_made(p, request), hint=_fitting(p, request))
     what = say("no step was seen: the program never called a module")
     if request.step_on == "optimizer":
         what = say("no step was seen: the program never called optimizer.step(), or only within compiled functions")
-    hint = say("--step-on forward counts module calls; --whole-run needs no steps; or call npuperf.step() in the loop")
+    hint = say("--step-on forward counts module calls; --duration 5s and --whole-run need no steps; or call "
+               "npuperf.step() in the loop")  # fmt: skip
     return Problem(what=what, hint=hint)
+
+
+def _steps_made(process: ProcessStatus, request: ProfileRequest) -> Message:
+    """Say how many steps there were, where recording would have begun later; of threads those of one count."""
+    if len(process.threads) > 1:
+        return say("{threads} threads of the program made {steps} steps, the one whose steps count {step}; recording "
+                   "begins at its step {first}", threads=len(process.threads), steps=sum(process.threads),
+                   step=process.step, first=request.first_recorded)  # fmt: skip
+    return say("the program made {steps} steps; recording begins at step {first}",
+               steps=process.step, first=request.first_recorded)  # fmt: skip
+
+
+def _fitting(process: ProcessStatus, request: ProfileRequest) -> Message:
+    """Say how a program can be recorded that makes so few steps; how threads share them is another matter each time."""
+    wait, several = process.step - request.warmup - request.active, len(process.threads) > 1
+    if several and process.engine == "cpu":
+        return say("--wait 1 --warmup 0 begins as early as can be; torch.profiler hears one thread only")
+    if not several and wait >= 1:
+        return say("--wait {wait} records its last {active} steps", wait=wait, active=request.active)
+    if not several and process.step >= _FEWEST:
+        return say("--wait {wait} --warmup 0 --active 1 records its last step", wait=process.step - 1)
+    return say("--whole-run records everything, steps or not")
+
+
+def _not_begun(request: ProfileRequest) -> Message:
+    """Say what a program has not come to that recording was to begin with."""
+    if request.start_on is not None:
+        return say("the program ended, and no range called {name} had begun (record_function, mstx)",
+                   name=repr(request.start_on))  # fmt: skip
+    if request.delay is not None:
+        return say("the program ended before --delay {time} had passed", time=ns(request.delay * NS_PER_S))
+    return say("the program ended before anything could be recorded")
 
 
 def _misplaced(request: ProfileRequest) -> Message | None:

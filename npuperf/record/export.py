@@ -188,6 +188,7 @@ class _Attempt:
         self.mark = _mark(raw, folder)
         self.output, self.kept = raw / _EXPORTS[0], folder.work / f"{self.mark.name}.{_EXPORTS[0]}"
         self.by_torch = bool(ASCEND.match(raw.name))
+        self.processes = job.request.export_processes
         minutes = job.request.export_timeout
         self.longest = _LONGEST + _PER_BYTE * bytes_below(raw) if minutes is None else 60 * minutes
         self.until = time.monotonic() + self.longest
@@ -259,7 +260,7 @@ class _Attempt:
 
         If msprof does its part, torch_npu gets a second chance: its scheduler loses a task now and then.
         """
-        processes = str(max(1, (os.cpu_count() or 2) // 2))
+        processes = str(self.processes or max(1, (os.cpu_count() or 2) // 2))
         call = [self.python, str(AGENT / "parse.py"), str(self.raw), processes, ",".join(formats)]
         first = self._run(call)
         if not _missing(self.raw, formats, began):

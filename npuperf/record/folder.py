@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -145,6 +146,8 @@ ELSEWHERE: Final = say("choose another folder with -o")
 #: The first run of a folder; those after it are result.1, result.2, …
 FIRST: Final = Path("result")
 _WORK: Final = ".profile"
+#: Of runs that recorded nothing so many are kept, to look at.
+_FAILED: Final = 3
 _NUMBER: Final = re.compile(r"\.(\d{1,9})", re.ASCII)
 #: Seconds in which another npuperf has made its folder, too.
 _MAKING: Final = 5.0
@@ -155,15 +158,18 @@ class RunFolder:
 
     ``raw`` holds what the profilers wrote; ``work`` is npuperf's own: ``plan`` for the agent, ``status`` of every
     process, ``stop`` (a file whose presence ends recording; until then it is called ``go_on``, because a name can be
-    changed on a full disk), the program's ``exit_status`` from below msprof, and ``exporting``, which names the raw
-    data whose export has begun and not ended. ``lock`` is held while the run is made, ``export_lock`` by who exports.
+    changed on a full disk), ``more`` (by how much a window under way is to be longer), ``standby`` (where requests to
+    processes in standby are left), the program's ``exit_status`` from below msprof or from npuperf's guard, and
+    ``exporting``, which names the raw data whose export has begun and not ended. ``lock`` is held while the run is
+    made, ``export_lock`` by who exports.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.shown = path, shown(path)  # the latter as it is called in a command
         self.manifest, self.raw, self.work = path / MANIFEST, path / "raw", path / _WORK
         self.plan, self.status, self.exporting = self.work / "plan.json", self.work / "status", self.work / "exporting"
-        self.stop, self.go_on, self.exit_status = self.work / "stop", self.work / "go-on", self.work / "exit-status"
+        self.stop, self.go_on, self.more = self.work / "stop", self.work / "go-on", self.work / "more"
+        self.standby, self.exit_status = self.work / "standby", self.work / "exit-status"
         self.export_log, self.beside_log = path / "export.log", self.work / "beside.log"
         self.lock, self.export_lock = Lock(self.work / "lock"), Lock(self.work / "export-lock")
 
@@ -179,10 +185,19 @@ class RunFolder:
 
 
 def latest_run(first: Path = FIRST) -> Path:
-    """Return the run with the highest number that is not being made just now; ``first`` where there is no other."""
+    """Return the run with the highest number that is not being made just now; ``first`` where there is no other.
+
+    One that recorded nothing counts only where no other did.
+    """
     found = [path for _, path in _series(first) if path == first or _is_run(path)]
     ended = [path for path in found if not RunFolder(path).in_use]
-    return (ended or found or [first])[-1]
+    return ([path for path in ended if _has_data(path)] or ended or found or [first])[-1]
+
+
+def failed_since(run: Path) -> Path | None:
+    """Return the run with the highest number where that is a later one than this and recorded nothing."""
+    last = next((path for _, path in reversed(_series(FIRST)) if _is_run(path)), run)
+    return None if last == run or RunFolder(last).in_use or _has_data(last) else last
 
 
 def next_run(first: Path = FIRST) -> Path:
@@ -208,6 +223,19 @@ def broken_off(folder: RunFolder) -> list[Message]:
         found.append(say("{run}: an export broke off, so its files may be incomplete; {command} exports anew",
                          run=folder.shown, command=again))  # fmt: skip
     return found
+
+
+def check_begun(folder: RunFolder) -> None:
+    """Raise InputError where nothing is there to read, and that is no fault: it comes later, or elsewhere."""
+    if _has_data(folder.path):
+        return
+    if part_of(read_object(folder.manifest), "options").get("standby"):
+        what = say("{run}: its program was started with --standby; what --pid records has run directories of its own",
+                   run=folder.shown)  # fmt: skip
+        raise InputError(what, hint=say("name one of those, or none: npuperf analyze takes the latest"))
+    if folder.lock.holder() is not None:
+        what = say("{folder}: this run is still being recorded", folder=folder.shown)
+        raise InputError(what, hint=say("wait for its end, or end its program"))
 
 
 def check_free(path: Path, force: bool) -> None:
@@ -305,11 +333,21 @@ def _check_unused(path: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    """Return the first free name of result.old.1, result.old.2, …, which are never the latest run."""
-    number = 1
-    while (candidate := path.with_name(f"{path.name}.old.{number}")).exists():
-        number += 1
-    return candidate
+    """Return the next name of result.old.1, result.old.2, …, which are never the latest run."""
+    old = f"{path.name}.old"
+    return path.with_name(f"{old}.{max((number for number, _ in _series(path.with_name(old))), default=0) + 1}")
+
+
+def forget_failed(path: Path) -> tuple[list[Path], int]:
+    """Remove all but the last of a path's runs that were moved aside and recorded nothing; return these, and how many.
+
+    They hold what was said of the failure, and no data.
+    """
+    old = [run for _, run in _series(path.with_name(f"{path.name}.old")) if _is_run(run) and not run.is_symlink()]
+    failed = [run for run in old if not _has_data(run) and not RunFolder(run).in_use]
+    for run in failed[:-_FAILED]:
+        shutil.rmtree(run, ignore_errors=True)
+    return failed[-_FAILED:], len(failed[:-_FAILED])
 
 
 @contextmanager

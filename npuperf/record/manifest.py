@@ -23,7 +23,7 @@ from npuperf.base.messages import Message, recall, say
 from npuperf.base.notes import read_struct
 from npuperf.base.process import run_quietly
 from npuperf.model.parts import SCHEMA_VERSION, Model, Tool, encoded
-from npuperf.model.recorded import Exported, Overhead, ProcessStatus, Proof, Recorded
+from npuperf.model.recorded import Attached, Exported, Overhead, ProcessStatus, Proof, Recorded
 from npuperf.record.folder import RunFolder
 from npuperf.record.program import Command, worth_keeping
 from npuperf.record.request import ProfileRequest, RecordingOptions
@@ -37,7 +37,11 @@ _STATES: Final = {
     "recording": say("recording"),
     "saving": say("saving"),
     "recorded": say("recorded"),
+    "standby": say("in standby"),
+    "launcher": say("only starting others"),
+    "stopped": say("stopped before anything was recorded"),
     "left out": say("left out"),
+    "forked": say("forked from a process that was recorded"),
     "aside": say("left to the program's own profiler"),
     "refused": say("refused"),
     "failed": say("failed"),
@@ -45,7 +49,7 @@ _STATES: Final = {
 #: States in which a process cannot have ended by itself.
 BUSY: Final = ("warming up", "recording", "saving")
 #: States of a process that records nothing.
-_OUT: Final = ("left out", "aside", "refused", "failed")
+OUT: Final = ("left out", "forked", "launcher", "refused", "stopped", "failed")
 
 
 def state_of(process: ProcessStatus) -> Message:
@@ -65,11 +69,19 @@ def read_all(folder: Path) -> list[ProcessStatus]:
 
 
 def all_recorded(processes: Sequence[ProcessStatus], options: RecordingOptions) -> bool:
-    """Tell whether every process that counts steps has saved all that it was to record, and at least one did."""
-    counting = [p for p in processes if p.step and p.state not in _OUT]
-    full = options.active * options.repeat
+    """Tell whether every process that counts steps has saved all that it was to record, and at least one did.
+
+    By the clock it is those that have recorded, or make steps, and windows are counted.
+    """
+    counting = [p for p in processes if (p.step or p.folders) and p.state not in OUT]
+
+    def is_full(p: ProcessStatus) -> bool:
+        if options.duration is not None:
+            return len(p.folders) >= options.repeat
+        return len(p.recorded) >= options.active * options.repeat
+
     return bool(counting) and all(
-        p.state == "recorded" and (len(p.recorded) >= full or p.early or p.stopped is not None) for p in counting
+        p.state == "recorded" and (is_full(p) or p.early or p.stopped is not None) for p in counting
     )
 
 
@@ -164,6 +176,7 @@ class Manifest(Model, frozen=True, kw_only=True):
     problem: Message | None = None
     data: tuple[str, ...] = ()
     overhead: Overhead | None = None
+    attached: Attached | None = None
 
 
 def begin(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class RecordingJob:
     keep_recording: bool
 
 
+#: The variable that names the plan to every process of a program.
+PLAN_VARIABLE: Final = "NPUPERF_PLAN"
 #: Set by ``msprof`` and by TF Adapter; torch_npu.profiler does nothing where one of them is set.
 SILENCERS: Final = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")
 
@@ -54,6 +57,8 @@ _PROFILE: Final = (
     ("stack", "with_stack"),
     ("modules", "with_modules"),
     ("flops", "with_flops"),
+    ("execution_trace", "execution_trace_observer"),
+    ("all_threads", "enable_profiler_in_child_thread"),
 )
 #: The same for ``_ExperimentalConfig``: switches and lists, left out where they are off or empty.
 _EXPERIMENTAL: Final = (
@@ -71,6 +76,7 @@ _EXPERIMENTAL: Final = (
 def torch_arguments(request: ProfileRequest) -> dict[str, list[Argument]]:
     """Translate for torch_npu.profiler: the arguments of ``profile``, and those of its experimental configuration.
 
+    Of the former two are done by the agent: an observer is made, and threads enabled. ``metadata`` are what is added.
     Enumerations are given by member name; the agent looks them up in the version that is installed.
     """
     profile = [_argument(request, name, key, True) for name, key in _PROFILE if getattr(request, name)]
@@ -92,7 +98,12 @@ def torch_arguments(request: ProfileRequest) -> dict[str, list[Argument]]:
         found.append(("host_sys", "host_sys", [s.upper() for s in request.host_sys]))
     if not request.simplify:
         found.append(("simplify", "data_simplification", False))
-    return {"profile": profile, "experimental": [_argument(request, *entry) for entry in found]}
+    words = [_argument(request, "metadata", *text.split("=", 1)) for text in request.metadata]
+    return {
+        "profile": profile,
+        "experimental": [_argument(request, *entry) for entry in found],
+        "metadata": words,
+    }
 
 
 def e2e_arguments(request: ProfileRequest) -> list[Argument]:
@@ -153,14 +164,22 @@ def plan_of(request: ProfileRequest, folder: RunFolder) -> dict[str, object]:
     """Return the document that :class:`npuperf.record.agent.session.Session` takes."""
     # The legacy profiler has no warm-up: the step is simply not recorded.
     e2e = request.engine == "e2e"
+    # Told when to begin, it waits for no step; a time and a range need no warm-up.
+    warmup = request.warmup if request.duration is None and request.start_on is None else 0
     return {
         "engine": request.engine,
         "raw": str(folder.raw),
         "status": str(folder.status),
         "stop": str(folder.stop),
+        "more": str(folder.more),
+        "standby": str(folder.standby) if request.standby else None,
+        "began": time.time(),
+        "delay": request.delay,
+        "duration": request.duration,
+        "start_on": request.start_on,
         "schedule": {
-            "wait": request.wait + (request.warmup if e2e else 0),
-            "warmup": 0 if e2e else request.warmup,
+            "wait": (0 if request.is_told else request.wait) + (warmup if e2e else 0),
+            "warmup": 0 if e2e else warmup,
             "active": request.active,
             "repeat": request.repeat,
         },

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from npuperf.base.errors import InputError, UsageError
+from npuperf.base.escape import for_shell
 from npuperf.base.files import open_input
 from npuperf.base.messages import Message, say, say_n, series
+from npuperf.base.process import run_quietly
 from npuperf.model.device import is_kept
 from npuperf.model.recorded import RecordingPlan, Setting, Window
 from npuperf.record.folder import RunFolder
 from npuperf.record.plan import (
     AGENT,
     INJECT,
+    PLAN_VARIABLE,
     SILENCERS,
     e2e_arguments,
     find_msprof,
@@ -48,6 +51,8 @@ _DISTORTING: Final = (
     ("PYTHONTRACEMALLOC", None, say("Python traces every allocation, which slows the host down")),
     ("PYTHONDEVMODE", None, say("Python runs in development mode, which slows the host down")),
     ("PYTHONMALLOC", "debug", say("Python checks every allocation, which slows the host down")),
+)
+_OTHERS: Final = (
     ("PROF_CONFIG_PATH", None, _another_profiler("torch_npu")),
     ("MSMONITOR_USE_DAEMON", "1", _another_profiler("msMonitor")),
     ("KINETO_USE_DAEMON", "1", _another_profiler("dynolog")),
@@ -59,11 +64,11 @@ def worth_keeping(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in sorted(environment) if is_kept(name)}
 
 
-def distortions(environment: Mapping[str, str]) -> list[Message]:
-    """Warn of every variable that distorts the measurement."""
+def distortions(environment: Mapping[str, str], *, elsewhere: bool = True) -> list[Message]:
+    """Warn of every variable that distorts the measurement; ``elsewhere``: also of profilers that others may start."""
     return [
         say("{name}={value} is set: {why}", name=name, value=environment[name], why=why)
-        for name, value, why in _DISTORTING
+        for name, value, why in (*_DISTORTING, *(_OTHERS if elsewhere else ()))
         if name in environment and (environment[name] == value if value else environment[name] not in ("", "0"))
     ]
 
@@ -73,7 +78,7 @@ def for_program(environment: Mapping[str, str], agent: Path, plan: Path) -> tupl
     chosen = {name: value for name, value in environment.items() if name not in SILENCERS}
     before = environment.get("PYTHONPATH")
     chosen["PYTHONPATH"] = f"{agent}{os.pathsep}{before}" if before else str(agent)
-    chosen["NPUPERF_PLAN"] = str(plan)
+    chosen[PLAN_VARIABLE] = str(plan)
     return chosen, [
         say("{name}={value} is set, with which torch_npu.profiler would record nothing: the program "
 "is started without it",
@@ -93,9 +98,9 @@ class Command:
 def resolve(words: Sequence[str], module: str | None = None, python: str | None = None) -> Command:
     """Find out what to start.
 
-    A Python file or ``module`` runs under ``python`` (by default npuperf's own interpreter if it has torch, else the
-    first python on PATH), a shell script under sh, anything else as it is. Raises UsageError when there is nothing to
-    start.
+    A Python file, a notebook or ``module`` runs under ``python`` (by default npuperf's own interpreter if it has torch,
+    else the first python on PATH), a shell script under sh, anything else as it is. Raises UsageError when there is
+    nothing to start.
     """
     if module is not None:
         return Command((find_python(python), "-m", module, *words))
@@ -107,6 +112,8 @@ def resolve(words: Sequence[str], module: str | None = None, python: str | None 
     if first.is_file():
         with open_input(first) as opened:
             line = opened.read(200).partition(b"\n")[0]
+        if first.suffix == ".ipynb":
+            return Command((_with_jupyter(find_python(python), first), "-m", "jupyter", "execute", *words), first)
         shebang, executable = line.startswith(b"#!"), os.access(first, os.X_OK)
         if first.suffix in (".py", ".pyc", ".pyz") or (shebang and b"python" in line and not executable):
             return Command((find_python(python), *words), first)
@@ -124,6 +131,18 @@ def resolve(words: Sequence[str], module: str | None = None, python: str | None 
     if first.suffix or os.sep in words[0]:
         what = say("{word}: no such file", word=words[0])
     raise UsageError(what, hint=say("options of npuperf come before the script; commands come after --"))
+
+
+def _with_jupyter(python: str, notebook: Path) -> str:
+    """Return the interpreter if it can execute notebooks; the kernel that it starts is the program then."""
+    asked = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('jupyter', 'nbclient', 'ipykernel'))))"
+    if run_quietly([python, "-c", asked]).returncode == 0:
+        return python
+    what = say("{file}: {python} cannot execute notebooks: nbclient or ipykernel is not installed",
+               file=str(notebook), python=python)  # fmt: skip
+    made = f"jupyter nbconvert --to script {for_shell(str(notebook))}"
+    script = f"npuperf profile {for_shell(str(notebook.with_suffix('.py')))}"
+    raise UsageError(what, hint=say("{command}", command=f"{made} && {script}"))
 
 
 def find_python(chosen: str | None = None) -> str:
@@ -185,11 +204,9 @@ def preview(
     launch: Launch, request: ProfileRequest, folder: RunFolder, environment: Mapping[str, str]
 ) -> RecordingPlan:
     """Describe what would be started; nothing is made."""
-    groups = {"profileConfig": e2e_arguments(request)} if request.engine == "e2e" else torch_arguments(request)
-    unused = {"msprof": tuple(groups), "cpu": ("experimental",)}.get(request.engine, ())  # msprof: in its command
     window = None
-    if request.engine != "msprof" and not request.whole_run:
-        first = request.first_recorded
+    if request.engine != "msprof" and not (request.whole_run or request.standby or request.duration is not None):
+        first = request.first_recorded - (request.wait if request.is_told else 0)
         last = first + request.active - 1
         window = Window(first=first, last=last, repeat=request.repeat, step_on=request.step_on)
     return RecordingPlan(
@@ -199,20 +216,34 @@ def preview(
         engine=request.engine,
         window=window,
         ranks=request.ranks,
-        settings=tuple(
-            Setting(of=name, name=a.keyword, value=a.value)
-            for name, arguments in groups.items()
-            if name not in unused
-            for a in arguments
-        ),
+        settings=settings_of(request),
         cautions=launch.cautions,
+        delay=request.delay,
+        duration=request.duration,
+        start_on=request.start_on,
+        standby=request.standby,
+    )
+
+
+def settings_of(request: ProfileRequest) -> tuple[Setting, ...]:
+    """Return the arguments that a profiler in the program is given."""
+    groups = {"profileConfig": e2e_arguments(request)} if request.engine == "e2e" else torch_arguments(request)
+    unused = {"msprof": tuple(groups), "cpu": ("experimental",)}.get(request.engine, ())  # msprof: in its command
+    return tuple(
+        Setting(of=name, name=a.keyword, value=a.value)
+        for name, arguments in groups.items()
+        if name not in unused
+        for a in arguments
     )
 
 
 def _cautions(request: ProfileRequest) -> list[Message]:
     """Warn of options that make figures doubtful."""
     found = []
-    if request.engine != "msprof" and not request.whole_run and request.first_recorded < _FIRST_STEPS:
+    if request.duration is not None and request.delay is None and request.start_on is None:
+        found.append(say("recording begins at once: operators may still be compiled; add --delay 30s"))
+    by_step = not (request.engine == "msprof" or request.whole_run or request.standby or request.is_told)
+    if by_step and request.first_recorded < _FIRST_STEPS:
         found.append(
             say(
                 "recording includes step {step}: operators may still be compiled in the first {first} "

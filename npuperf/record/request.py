@@ -65,6 +65,46 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
         int, Typed(WHEN, say("Steps in which the profiler runs without recording."), "--warmup", metavar="N", least=0)
     ] = 1
     active: Annotated[int, Typed(WHEN, say("Steps to record."), "--active", metavar="N", least=1)] = 2
+    delay: Annotated[
+        float | None,
+        Typed(
+            WHEN,
+            say("Begin to record this long after the start, steps or not: 30s, 5m."),
+            "--delay",
+            metavar="TIME",
+            kind=str,
+        ),
+    ] = None
+    duration: Annotated[
+        float | None,
+        Typed(
+            WHEN,
+            say("Record for this long, steps or not: 5s, 500ms, 2m."),
+            "--duration",
+            metavar="TIME",
+            kind=str,
+        ),
+    ] = None
+    start_on: Annotated[
+        str | None,
+        Typed(
+            WHEN,
+            say(
+                "Begin to record when a range of this name begins (record_function, mstx); npuperf.start: when the "
+                "program calls that."
+            ),
+            "--start-on",
+            metavar="RANGE",
+        ),
+    ] = None
+    standby: Annotated[
+        bool,
+        Typed(
+            WHEN,
+            say("Record nothing until npuperf profile --pid asks for it in another shell, any number of times."),
+            "--standby",
+        ),
+    ] = False
     for_compare: Annotated[
         bool,
         Typed(
@@ -143,6 +183,17 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     op_attr: Annotated[bool, Typed(DATA, say("Operators' attributes (databases only)."), "--op-attr")] = False
     op_args: Annotated[bool, Typed(DATA, say("Operators' arguments."), "--op-args")] = False
+    all_threads: Annotated[
+        bool,
+        Typed(DATA, say("PyTorch's operators of every thread that makes steps, not of one alone."), "--all-threads"),
+    ] = False
+    execution_trace: Annotated[
+        bool, Typed(DATA, say("PyTorch's execution trace, which can be replayed."), "--execution-trace")
+    ] = False
+    metadata: Annotated[
+        tuple[str, ...],
+        Typed(DATA, say("What to write into the recording; repeatable."), "--metadata", metavar="KEY=VALUE"),
+    ] = ()
     gc_threshold: Annotated[
         float | None,
         Typed(DATA, say("Garbage collections longer than this."), "--gc-threshold", metavar="MS", least=0),
@@ -180,6 +231,7 @@ class RecordingOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
     """What to run or to export, where to, and how. Raises UsageError for options that exclude each other.
 
+    ``pid`` is a running program to record in place of one to start, ``more`` a run whose window is to be longer.
     ``command`` are the words after the options, ``module`` what ``-m`` names. ``source`` is raw data to export in
     place of running a program; its own formats are made unless ``given`` has "export". ``python`` is the interpreter
     for scripts and exports; ``output`` is the run directory (None: the next free of result, result.1, …); ``force``
@@ -191,6 +243,26 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
         str | None, Typed(WHAT, say("Run a module, like python -m."), "-m", "--module", metavar="NAME", first=True)
     ] = None
     source: Annotated[Path | None, NOT_TYPED] = None
+    pid: Annotated[
+        int | None,
+        Typed(
+            WHAT,
+            say("Record a program that runs already, with all that it has started: npuperf does not end it."),
+            "--pid",
+            metavar="PID",
+            least=1,
+            first=True,
+        ),
+    ] = None
+    more: Annotated[
+        Path | None,
+        Typed(
+            WHEN,
+            say("Let a recording that is under way go on for --active or --duration."),
+            "--more",
+            metavar="RUN_DIR",
+        ),
+    ] = None
     output: Annotated[
         Path | None,
         Typed(
@@ -219,6 +291,16 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
             least=0,
         ),
     ] = None
+    export_processes: Annotated[
+        int | None,
+        Typed(
+            HOW,
+            say("Processes that export a folder (half as many as there are cores)."),
+            "--export-processes",
+            metavar="N",
+            least=1,
+        ),
+    ] = None
     dry_run: Annotated[bool, Typed(HOW, say("Show what would be done, and do nothing."), "--dry-run", last=True)] = (
         False
     )
@@ -230,8 +312,13 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
             raise UsageError(what)
         if self.source is not None and self.dry_run:
             raise UsageError(say("--dry-run shows how a program would be recorded; --export FOLDER runs none"))
+        wrong = next((text for text in self.metadata if not text.partition("=")[0].strip() or "=" not in text), None)
+        if wrong is not None:
+            raise UsageError(say("--metadata {text}: not KEY=VALUE", text=repr(wrong)))
         _check_engine(self)
         _check_level(self)
+        _check_beginning(self)
+        _check_running(self)
         if self.whole_run and (self.stop_after or self.export_early):
             what = say("{option}: with --whole-run recording ends with the program",
                        option="--stop-after" if self.stop_after else "--export-early")  # fmt: skip
@@ -240,6 +327,11 @@ class ProfileRequest(RecordingOptions, frozen=True, kw_only=True):
             raise UsageError(say("--op-attr is kept in databases only"), hint=say("add --export db or --export both"))
         if self.mstx_include and self.mstx_exclude:
             raise UsageError(say("--mstx-include and --mstx-exclude: only one of them can be used"))
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether it is a time or a range that recording begins with, and no step."""
+        return any(value is not None for value in (self.delay, self.duration, self.start_on))
 
     @property
     def first_recorded(self) -> int:
@@ -252,8 +344,10 @@ _ENGINES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("warmup", "activities", "own_profiler"), ("torch", "cpu")),
     **dict.fromkeys(("shapes", "memory", "modules", "flops"), ("torch", "cpu")),
     "stack": ("torch", "cpu", "e2e"),
+    **dict.fromkeys(("delay", "duration", "start_on", "standby"), ("torch", "cpu", "e2e")),
     "snapshot": ("torch", "cpu", "e2e"),
-    **dict.fromkeys(("op_attr", "op_args", "gc_threshold", "simplify"), ("torch",)),
+    **dict.fromkeys(("execution_trace", "metadata"), ("torch", "cpu")),
+    **dict.fromkeys(("op_attr", "op_args", "gc_threshold", "simplify", "all_threads"), ("torch",)),
     **dict.fromkeys(("level", "mstx", "mstx_include", "mstx_exclude"), ("torch", "msprof")),
     **dict.fromkeys(("host_sys", "sys_io", "sys_interconnection", "export"), ("torch", "msprof")),
     **dict.fromkeys(("aic_metrics", "l2_cache"), ("torch", "msprof", "e2e")),
@@ -280,6 +374,8 @@ def read_request(values: Mapping[str, object], given: Iterable[str]) -> ProfileR
     known = {name: values[name] for name in ProfileRequest.__struct_fields__ if values.get(name) is not None}
     if known.get("for_compare"):
         known |= {name: value for name, value in _TO_COMPARE.items() if name not in given}
+    if known.get("pid") and "wait" not in given:  # its operators are compiled
+        known["wait"] = 1
     exports = known.get("export")
     if isinstance(exports, list | tuple):
         known["export"], known["source"] = export_words(exports)
@@ -330,6 +426,80 @@ def _check_level(request: ProfileRequest) -> None:
         raise UsageError(what, hint=say("use --level 1 or --level 2, or leave --aic-metrics out"))
 
 
+def _check_beginning(request: ProfileRequest) -> None:
+    """Refuse what says twice, or in two ways, when recording begins and how long it takes."""
+    for timed, others in _TIMED.items():
+        for name in others:
+            is_again = timed == "duration" and name == "repeat" and request.start_on
+            if getattr(request, timed) and name in request.given and not is_again:
+                what = say("{option}: not together with {other}", option=flag(timed), other=flag(name))
+                raise UsageError(what, hint=_INSTEAD[timed])
+
+
+#: Options that say by the clock when to record, those that say it by steps, and what to do about both.
+_TIMED: Final = {
+    "delay": ("wait", "repeat", "whole_run"),
+    "duration": ("wait", "warmup", "active", "repeat", "whole_run"),
+    "start_on": ("wait", "warmup", "delay", "whole_run"),
+    "standby": (
+        "wait",
+        "warmup",
+        "active",
+        "delay",
+        "duration",
+        "start_on",
+        "repeat",
+        "whole_run",
+        "stop_after",
+        "export_early",
+    ),
+}
+_INSTEAD: Final = {
+    "delay": say("--delay 30s --active 2 records 2 steps after 30 seconds, --wait 10 --active 2 those after step 10"),
+    "duration": say("--delay 30s --duration 5s records 5 seconds, --wait 10 --active 2 records 2 steps"),
+    "start_on": say(
+        "--start-on RANGE --active 2 records 2 steps from there on, --start-on RANGE --duration 5s 5 seconds"
+    ),
+    "standby": say("give it to npuperf profile --pid, which begins a recording"),
+}
+
+
+#: Options that have no meaning where the program runs already, and why.
+_NOT_RUNNING: Final = {
+    "standby": say("it is for a program that npuperf starts"),
+    "whole_run": say("its beginning is over; use --duration"),
+    "stop_after": say("npuperf ends no program that it has not started"),
+    "export_early": say("it is exported as soon as it is recorded"),
+    "snapshot": say("the history of memory is kept from the start of a program on; add it to --standby"),
+}
+
+
+def _check_running(request: ProfileRequest) -> None:
+    """Refuse what cannot be asked of a program that runs already, or of a window that is under way."""
+    named = say("--pid") if request.pid is not None else say("--more")
+    if request.pid is None and request.more is None:
+        return
+    if request.command or request.module:
+        what = say("{option} is about a program that runs already; it starts none", option=named)
+        words = " ".join(request.command) or f"-m {request.module}"
+        raise UsageError(what, hint=say("leave out {words}, or {option}", words=words, option=named))
+    if request.source is not None or (request.pid is not None and request.more is not None):
+        other = say("--export {folder}", folder=str(request.source)) if request.source else say("--more")
+        raise UsageError(say("{option} and {other}: only one of them can be used", option=named, other=other))
+    if request.pid is not None:
+        unfit = next((name for name in _NOT_RUNNING if getattr(request, name)), None)
+        if unfit is not None:
+            raise UsageError(say("{option}: not with --pid: {why}", option=flag(unfit), why=_NOT_RUNNING[unfit]))
+        return
+    unfit = next((name for name in request.given if name not in ("active", "duration")), None)
+    if unfit is not None:
+        raise UsageError(say("{option}: not with --more, which changes nothing but when a recording ends",
+                             option=flag(unfit)))  # fmt: skip
+    if request.duration is None and "active" not in request.given:
+        what = say("--more: by how much?")
+        raise UsageError(what, hint=say("add --active 2 or --duration 5s"))
+
+
 def export_words(words: Sequence[str]) -> tuple[str | None, Path | None]:
     """Tell formats from a folder: ``--export`` takes both."""
     known = get_args(Export)
@@ -353,6 +523,15 @@ def step_source(text: str) -> str:
         hint = say("give optimizer, forward, or a time such as 2-seconds")
         raise UsageError(say("--step-on {text}: unknown", text=repr(text)), hint=hint)
     return seconds[1]
+
+
+def seconds(option: str, text: str) -> float:
+    """Read a time: ``5s``, ``500ms``, ``2m``; a number alone is in seconds."""
+    time = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)?", text.strip())
+    if not time or float(time[1]) <= 0:
+        what = say("{option} {text}: not a time", option=option, text=repr(text))
+        raise UsageError(what, hint=say("give a number with ms, s, m or h: 500ms, 5s"))
+    return float(time[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}[time[2] or "s"]
 
 
 def byte_size(text: str) -> int:
@@ -411,6 +590,8 @@ _READ: Final[dict[str, Callable[[str], object]]] = {
     "step_on": step_source,
     "ranks": rank_list,
     "max_size": byte_size,
+    "delay": lambda text: seconds("--delay", text),
+    "duration": lambda text: seconds("--duration", text),
     "activities": _choices("--activities", ("CPU", "NPU")),
     "host_sys": _choices("--host-sys", HOST_SYSTEMS),
     "mstx_include": _names,

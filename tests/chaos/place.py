@@ -37,9 +37,9 @@ sys.path[:0] = [str(ROOT), *(str(HERE.parent / name) for name in (".", "fuzz", "
 import npuperf  # noqa: E402 - of this checkout
 
 #: Seconds that every command is given, and so many more for each that it takes undisturbed: others work here, too.
-LIMIT, EACH = 30, 10
+LIMIT, EACH = 60, 10
 #: Seconds that what it started gets to end after it.
-_GRACE = 10
+_GRACE = 30
 #: Every kind of call, as the board of faults.c counts them, and what the board has besides.
 KINDS = ("open", "make", "list", "stat", "read", "write", "close", "rename", "remove", "touch", "lock", "memory",
          "process", "thread", "pipe")  # fmt: skip

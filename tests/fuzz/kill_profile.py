@@ -1,11 +1,12 @@
-"""Kill recording and exporting at random moments: nothing is left running, no row is lost, and a rerun works.
+"""Kill recording and exporting at random moments: only the program goes on, no row is lost, and a rerun works.
 
     python tests/fuzz/kill_profile.py [--moments 50] [--seed N]
 
 Each moment is a run of a program that only pretends (tests/record/pretended.py), once while it is recorded, once while
-what it recorded is exported, and a SIGKILL, SIGTERM or SIGINT to npuperf after a random time. Afterwards every row that
-the program had recorded is exported by ``npuperf profile --export``, and the same command works once more. Every
-failure is a line with the number that repeats it; the exit status is 1 if there was one.
+what it recorded is exported, and a SIGKILL, SIGTERM or SIGINT to npuperf after a random time. A SIGKILL must not reach
+the program: it stops recording and holds its run until it ends. Afterwards every row that it had recorded is exported
+by ``npuperf profile --export``, and the same command works once more. Every failure is a line with the number that
+repeats it; the exit status is 1 if there was one.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "record")]
+import psutil
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "record")]
+
+from conftest import until  # noqa: E402
 from moments import try_moments  # noqa: E402
-from pretended import ROWS, Pretended, until  # noqa: E402 - they lie beside this file's folder
+from pretended import LEFT, ROWS, Pretended  # noqa: E402 - they lie beside this file's folder
 
 from npuperf.record.folder import RunFolder  # noqa: E402
+from npuperf.record.manifest import BUSY, read_all  # noqa: E402
 
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: When the signal comes at the latest, s after npuperf's start, or after its run directory is there.
@@ -97,10 +103,45 @@ def killed(
     bare = {1} if number == signal.SIGINT else set()  # a Python that is interrupted before its first line
     if status not in {0, 3, 5, 130, 143, -number, *bare}:
         yield f"{number.name}: exit status {status}: {place.said[-500:]}"
+    if status == -signal.SIGKILL and begun is None:
+        yield from outlived(place, seen)
     if left := place.left():
         yield f"{number.name}: left running: {[p.cmdline() for p in left]}"
         for process in left:
             process.kill()
+
+
+def outlived(place: Pretended, seen: Counter[str]) -> Iterator[str]:
+    """Look at a program whose npuperf was killed, and end it."""
+    folder = RunFolder(place.root / "result")
+    head = next((p for p in place.processes() if _words(p)[-2:-1] == ["train.py"]), None)
+    if head is None:
+        return
+    until(lambda: not _words(head) or ((held := folder.lock.holder()) is not None and held.pid == head.pid))
+    if not _words(head):
+        seen["ended by itself"] += 1
+        return
+    until(lambda: not any(p.state in BUSY for p in read_all(folder.status)))
+    seen["outlived npuperf"] += 1
+    if not folder.stop.exists():
+        yield "its recording was not stopped"
+    if LEFT in place.said:
+        yield "the program was ended"
+        return
+    with suppress(psutil.NoSuchProcess):
+        head.terminate()
+    until(lambda: folder.lock.holder() is None)
+    status = folder.exit_status.read_text() if folder.exit_status.exists() else "unknown"
+    seen[f"status {status}"] += 1
+    if status not in ("143", "0", "-15", "unknown"):
+        yield f"its status is told as {status}"
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def exported(place: Pretended, folder: RunFolder, rows: list[str]) -> Iterator[str]:

@@ -21,14 +21,17 @@ from preloaded import Loaded
 _IMPORT = "import gc\ngc.disable()\nimport {}\ngc.freeze()\ngc.enable()\n"
 TORCH = _IMPORT.format("torch")
 WITH_OPTIMIZERS = _IMPORT.format("torch, torch._dynamo")  # the first of them imports that
-#: The queue is drained before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
+#: Every step waits for the device, so that no kernel runs late, however busy the machine is; and the queue is drained
+#: before Python goes: torch_npu's consumer thread may want the GIL, and be aborted, after that.
 MODEL = f"""
 import atexit, os, signal, sys, time
 {WITH_OPTIMIZERS}
 torch.npu.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 atexit.register(torch.npu.synchronize)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).npu()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+class Waits(torch.optim.SGD):
+    def step(self): super().step(); torch.npu.synchronize()
+optimizer = Waits(model.parameters(), lr=0.1)
 def step():
     model(torch.randn(16, 64).npu()).sum().backward()
     optimizer.step()
@@ -44,11 +47,8 @@ def told():
     return json.loads(file.read_text())["state"]
 """
 TRAIN = MODEL + "for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 25):\n    step()\n"
-#: Every step waits for the device, so that no kernel runs late.
-WAITS = "class Waits(torch.optim.SGD):\n    def step(self): super().step(); torch.npu.synchronize()\n"
-SYNCHRONISED = MODEL.replace("optimizer = torch.optim.SGD", WAITS + "optimizer = Waits")
 #: It shows what it sees of itself.
-SEEN = f"""{SYNCHRONISED}
+SEEN = f"""{MODEL}
 import multiprocessing
 for i in range(25): step()
 print(sys.argv, __name__, __file__, os.getcwd(), multiprocessing.get_start_method(allow_none=True), sys.path[0])

@@ -15,11 +15,14 @@ from npuperf.record.folder import RunFolder, latest_run
 ROOT = Path(__file__).resolve().parents[2]
 #: Kernels that a whole run records, one row each.
 ROWS = 25
+#: What the program says when a signal has ended it.
+LEFT = "the program was told to end"
 #: Tells all processes of a place from others.
 MARK = "PRETENDED_PLACE"
 
-#: Records a row of its raw data every 20 ms, and tells so as the agent does; a signal ends it, with all rows kept. It
-#: goes on for as many seconds as its argument says, and has a child that lives as long.
+#: Records a row of its raw data every 20 ms and tells so as the agent does, until it is to stop; a signal ends it, with
+#: all rows kept. As long as there is a file "hold" beside it, it records five rows. It goes on for as many seconds as
+#: its argument says, and has a child that lives as long.
 PROGRAM = f"""
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -27,19 +30,21 @@ after = float(sys.argv[1])
 plan = json.load(open(os.environ["NPUPERF_PLAN"]))
 raw = Path(plan["raw"]) / "PROF_000001_20260101000000000_ABC"
 status = Path(plan["status"]) / f"h_{{os.getpid()}}.json"
-def tell(state, rows):
+def tell(state, rows, **more):
     document = dict(state=state, step=rows + 1, pid=os.getpid(), host="h", recorded=list(range(rows)),
-                    folders=[str(raw)], executable=sys.executable, soc="Ascend910B3")
+                    folders=[str(raw)], executable=sys.executable, soc="Ascend910B3", **more)
     status.with_suffix(".part").write_text(json.dumps(document))
     status.with_suffix(".part").rename(status)
 def leave(number, _):
     helper.kill()
     tell("recorded", rows)
+    print("{LEFT}", flush=True)
     os._exit(128 + number)
 helper = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
 rows = 0
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, leave)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the system's, to whom it finds stopped as npuperf is killed
 time.sleep(0.1)
 raw.mkdir()
 with open(raw / "rows", "w", buffering=1) as file:
@@ -47,7 +52,13 @@ with open(raw / "rows", "w", buffering=1) as file:
         file.write(f"k{{rows}}\\n")
         tell("recording", rows)
         time.sleep(0.02)
-tell("recorded", rows)
+        while rows == 5 and os.path.exists("hold") and not os.path.exists(plan["stop"]):
+            time.sleep(0.01)
+        if os.path.exists(plan["stop"]):
+            tell("recorded", rows, stopped=rows)
+            break
+    else:
+        tell("recorded", rows)
 print("recorded", flush=True)
 time.sleep(after)
 helper.kill()
@@ -117,7 +128,7 @@ class Pretended:
         """All that runs here, whoever its parent is by now."""
         return [p for p in psutil.process_iter() if _of(p) == str(self.root)]
 
-    def left(self, seconds: float = 30) -> list[psutil.Process]:
+    def left(self, seconds: float = 120) -> list[psutil.Process]:
         """What still runs when it has had time to end."""
         last = time.monotonic() + seconds
         while (found := self.processes()) and time.monotonic() < last:

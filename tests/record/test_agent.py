@@ -8,14 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from npuperf.base.messages import recall
+from npuperf.record.agent.session import Session
+from npuperf.record.folder import RunFolder
 from npuperf.record.manifest import read_all
-from npuperf.record.plan import torch_arguments
-from npuperf.record.request import read_request
+from npuperf.record.plan import plan_of, torch_arguments
+from npuperf.record.request import ProfileRequest, read_request
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,11 +80,11 @@ def test_nested_steps_count_once() -> None:
             return super().step()
 
     seen: list[object] = []
-    undo = optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), seen.append)
+    source = optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), seen.append)
     plain, derived = Optimizer(), Derived()
     assert (plain.step(), derived.step(), derived.step()) == ("done", "done", "done")
     assert seen == [plain, derived, derived]
-    undo()
+    source.end()
     Derived().step()
     assert len(seen) == 3 and Optimizer.step.__qualname__.endswith("Optimizer.step")
     assert Derived.step.__code__.co_name == "step"
@@ -94,14 +97,20 @@ def start(tmp_path: Path, code: str, *flags: str, **extra: str) -> subprocess.Co
     (package / "__init__.py").write_text(extra.pop("TORCH", "class optim:\n    class Optimizer: pass\n"))
     plan = tmp_path / "plan.json"
     (tmp_path / "status").mkdir(exist_ok=True)
-    document = {"engine": "auto", "status": str(tmp_path / "status"), "whole_run": False, "step_on": "optimizer"}
+    document = {
+        "engine": extra.pop("ENGINE", "auto"),
+        "status": str(tmp_path / "status"),
+        "whole_run": False,
+        "step_on": "optimizer",
+    }
     schedule = {"wait": 1, "warmup": 0, "active": 1, "repeat": 1}
     plan.write_text(json.dumps({**document, "schedule": schedule, "ranks": None}))
     inject = ROOT / "npuperf" / "record" / "agent" / "inject"
     search = os.pathsep.join(map(str, [inject, tmp_path / "modules"]))
-    environment = {**os.environ, "PYTHONPATH": search, "NPUPERF_PLAN": str(plan), **extra}
+    outside = {k: v for k, v in os.environ.items() if k != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    environment = {**outside, "PYTHONPATH": search, "NPUPERF_PLAN": str(plan), **extra}
     return subprocess.run(
-        [sys.executable, *flags, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, *flags, "-c", code], env=environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -128,6 +137,66 @@ def test_a_broken_import_is_told_and_raised(tmp_path: Path) -> None:
     assert done.returncode == 1 and "libhccl.so" in done.stderr
     (status,) = read_all(tmp_path / "status")
     assert status.import_error == "torch: ImportError: libhccl.so: cannot open shared object file"
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable", "folder", "seen"),
+    [
+        ("cpu", None, "empty", "0 None"),  # of the import alone
+        ("cpu", "1", "empty", "1 1"),  # the user's own value stays
+        ("cpu", None, "cann", "None None"),  # CANN is there
+        ("auto", None, "empty", "None None"),  # who wants an NPU is to hear that it cannot be had
+    ],
+)
+def test_a_recording_of_the_cpu_needs_no_cann(
+    tmp_path: Path, engine: str, variable: str | None, folder: str, seen: str
+) -> None:
+    for made in ("empty", "cann", "modules"):
+        (tmp_path / made).mkdir(exist_ok=True)
+    (tmp_path / "cann" / "libhccl.so").touch()
+    (tmp_path / "modules" / "torch_npu.py").touch()
+    read = "import os; was = os.environ.get('TORCH_DEVICE_BACKEND_AUTOLOAD')"
+    more = {} if variable is None else {"TORCH_DEVICE_BACKEND_AUTOLOAD": variable}
+    code = f"import torch; {read}; print(torch.was, was)"
+    done = start(tmp_path, code, TORCH=read, ENGINE=engine, LD_LIBRARY_PATH=str(tmp_path / folder), **more)
+    assert done.stdout.split("\n")[0] == seen, done.stderr
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """One that has chosen an engine, in a window of one step of warm-up and one recorded."""
+    folder = RunFolder(tmp_path)
+    folder.status.mkdir(parents=True)
+    made = Session(plan_of(ProfileRequest(engine="cpu", wait=20, warmup=1, active=1), folder))
+    done = dict.fromkeys(("open", "close", "let_go", "step"), lambda *_: None)
+    made.engine = SimpleNamespace(**done, name="cpu", said="", ready=lambda: True, facts=dict, can_stop=lambda: True,
+                                  overtaken_by=set(), folders=lambda _: ["trace"], hears_all_threads=False)  # fmt: skip
+    made.step = 20
+    return made
+
+
+def test_a_profiler_that_cannot_start_is_told_once(session: Session) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("busy")
+
+    session.engine.open = fails
+    session._open()
+    said = session.status.document
+    assert (said["state"], said["warnings"], said["recorded"]) == ("failed", [], [])
+    assert said["problem"]["parameters"] == {"call": "start()", "step": 20, "error": "RuntimeError: busy"}
+
+
+def test_recording_after_the_programs_own_profiler_begins_with_its_first_step(session: Session) -> None:
+    """Not with the step of warm-up."""
+    session.status.document["state"] = "aside"
+    session._open()
+    for session.step in (21, 22):
+        session._advance()
+    said = session.status.document
+    assert said["recorded"] == [21]
+    assert [(w["id"].partition(",")[0], w["parameters"]) for w in said["warnings"]] == [
+        ("recording began at step {step}", {"step": 21})
+    ]
 
 
 def test_an_error_of_the_agent_never_stops_the_program(tmp_path: Path) -> None:
@@ -169,6 +238,11 @@ def test_what_an_older_version_lacks() -> None:
     assert problems(mstx=True, export="db") == [
         "--export: this version has no export_type",
         "--mstx: this version has no mstx",
+    ]
+    assert problems(all_threads=True, execution_trace=True, metadata=["job=17", "user=me"]) == [
+        "--execution-trace: this version has no execution_trace_observer",
+        "--all-threads: this version has no enable_profiler_in_child_thread",
+        "--metadata: this version has no add_metadata",
     ]
     assert problems(flops=True, host_sys="cpu") == [
         "--host-sys: this version has no host_sys",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from npuperf.base.messages import Message
 from npuperf.base.units import duration
 from npuperf.model.recorded import Recorded, RecordingPlan
 from npuperf.model.tasks import COMPUTE_CORES
+from npuperf.record.folder import RunFolder, broken_off
 from npuperf.record.request import ProfileRequest
 from npuperf.record.run import run
 
@@ -93,3 +95,23 @@ def test_what_contradicts_itself_is_no_request(tmp_path: Path) -> None:
     (tmp_path / "npuperf.json").write_text("[]")
     with pytest.raises(InputError, match="not a manifest"):
         run(ProfileRequest(source=tmp_path), {}, lambda _: None)
+
+
+def test_a_trace_of_the_cpu_is_read_where_npuperf_was_killed(tmp_path: Path) -> None:
+    """There is nothing to export; the warning that such a run was interrupted sends people here all the same."""
+    raw = tmp_path / "result" / "raw"
+    raw.mkdir(parents=True)
+    event = '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    (raw / "host_1_20260101120000000.pt.trace.json").write_text(
+        f'{{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [\n{event}\n]}}'
+    )
+    folder = RunFolder(tmp_path / "result")
+    folder.manifest.write_text('{"stages": {"run": {"status": "running"}}}')
+    assert len(broken_off(folder)) == 1
+    folder.status.mkdir(parents=True)
+    said = {"state": "recorded", "pid": 1, "host": "host", "recorded": [11, 12], "folders": [], "engine": "cpu"}
+    (folder.status / "host_1.json").write_text(json.dumps(said))
+    document = run(ProfileRequest(source=folder.path), {}, lambda _: None).document
+    assert isinstance(document, Recorded) and document.exit_code == 0 and document.proofs[0].events == 1
+    assert [p.recorded for p in document.processes] == [(11, 12)], "what is told of each recording"
+    assert broken_off(folder) == []

@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -64,11 +66,14 @@ class Place:
     def table(self) -> Path:
         return self.raw / "mindstudio_profiler_output" / "op_summary_20260101000000.csv"
 
-    def export(self, timeout: float | None = None) -> Recorded:
-        def tell(message: Message) -> None:
-            self.said.append(str(message))
+    def export(self, timeout: float | None = None, tell: Callable[[str], object] = id) -> Recorded:
+        """Export, for as many minutes at most; ``tell`` is told what is said meanwhile."""
 
-        found = run(ProfileRequest(source=self.folder.path, export_timeout=timeout), self.environment, tell).document
+        def hear(message: Message) -> None:
+            self.said.append(str(message))
+            tell(self.said[-1])
+
+        found = run(ProfileRequest(source=self.folder.path, export_timeout=timeout), self.environment, hear).document
         assert isinstance(found, Recorded)
         return found
 
@@ -127,13 +132,21 @@ def test_the_words_of_an_exporter_that_fails_are_plain(place: Place) -> None:
 # ---- time ----
 
 
-def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place) -> None:
-    """It had written a table that looks whole."""
+def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had written a table that looks whole; the clock goes on an hour when it has."""
     place.msprof("write(); (raw / 'pid').write_text(str(os.getpid())); time.sleep(600)")
-    found = place.export(timeout=0.06)
+    pid = place.raw / "pid"
+
+    def now() -> float:
+        return time.monotonic() + 3600 * (pid.exists() and pid.read_text() != "")
+
+    monkeypatch.setattr("npuperf.base.process.time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+    found = place.export(timeout=10)
     assert found.exit_code == 5 and found.problem is not None
-    assert "it took longer than 0.06 min and was ended; --export-timeout gives it more" in str(found.problem.what)
-    assert not psutil.pid_exists(int((place.raw / "pid").read_text()))
+    assert "it took longer than 10 min and was ended; --export-timeout gives it more" in str(found.problem.what)
+    assert not psutil.pid_exists(int(pid.read_text()))
     assert len(broken_off(place.folder)) == 1
     place.msprof("write()")
     assert place.export().exit_code == 0 and broken_off(place.folder) == []
@@ -142,8 +155,9 @@ def test_an_exporter_that_hangs_is_ended_and_its_files_do_not_count(place: Place
 def test_a_long_export_gives_signs_of_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_BEAT", 0.2)
     monkeypatch.setattr("npuperf.base.process._LOOK", 0.1)
-    place.msprof("time.sleep(0.7); write()")
-    assert place.export().exit_code == 0
+    heard = place.root / "heard"
+    place.msprof(f"while not os.path.exists({str(heard)!r}): time.sleep(0.01)\nwrite()")
+    assert place.export(timeout=2, tell=lambda _: heard.touch()).exit_code == 0
     assert place.said and all(f"exporting {place.raw.name}: " in line and " s so far, " in line for line in place.said)
 
 
@@ -321,9 +335,9 @@ def test_a_full_disk_before_the_start_is_said(place: Place, small: Path) -> None
 
 IN_A_FORK = """
 import os, signal, sys
-from npuperf.base.process import ending_with_us, run_quietly
+from npuperf.base.process import guarded, run_quietly
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
-with ending_with_us(()):
+with guarded(()):
     try:
         run_quietly([sys.executable, "-c", "import time; time.sleep(600)"])
     except KeyboardInterrupt:

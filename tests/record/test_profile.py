@@ -61,6 +61,11 @@ def test_options_end_at_the_script(
         (["-o", "empty/../data", "train.py"], 2, "is not a run of npuperf"),
         (["--python", "no-python", "train.py"], 2, "no such program"),
         (["notes.txt"], 2, "neither a Python file"),
+        (
+            ["--python", "./no-jupyter", "a b.ipynb"],
+            2,
+            "jupyter nbconvert --to script 'a b.ipynb' && npuperf profile 'a b.py'",
+        ),
         (["--engine", "msprof", "train.py"], 3, "msprof was not found"),
     ],
 )
@@ -70,6 +75,9 @@ def test_errors_teach(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "notes.txt").write_text("dear diary")
+    (tmp_path / "a b.ipynb").write_text("{}")
+    (tmp_path / "no-jupyter").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "no-jupyter").chmod(0o755)
     (tmp_path / "empty").mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "precious").write_text("1")
@@ -85,7 +93,7 @@ def test_programs_without_torch_keep_their_status(tmp_path: Path) -> None:
     call = [sys.executable, "-m", "npuperf", "profile", "train.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        call, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        call, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout) == (4, "True\n")
     assert "the program failed before it imported torch" in done.stderr
@@ -107,6 +115,8 @@ def test_what_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     Path("pack/__main__.py").write_text("")
     me = sys.executable
     assert resolve(["train.py", "-x"], python=me).argv == (me, "train.py", "-x")
+    Path("a.ipynb").write_text("{}")
+    assert resolve(["a.ipynb"], python=me).argv == (me, "-m", "jupyter", "execute", "a.ipynb")
     assert resolve(["run.sh"], python=me).argv in (("bash", "run.sh"), ("sh", "run.sh"))
     assert resolve(["tool", "a"], python=me).argv == ("./tool", "a")
     assert resolve(["pack"], python=me).argv == (me, "pack")

@@ -15,7 +15,6 @@ from npu_runs import (
     OFF,
     ON_THE_CPU,
     SHOWN,
-    SYNCHRONISED,
     TOLD,
     TORCH,
     TRAIN,
@@ -37,7 +36,7 @@ def test_the_same_as_a_hand_written_profiler(
     loaded: Loaded, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Same files, same columns, the same kernels in the same steps; steps keep their numbers."""
-    by_hand = f"""{SYNCHRONISED}
+    by_hand = f"""{MODEL}
 import torch_npu
 from torch_npu.profiler import *
 config = torch_npu.profiler._ExperimentalConfig(profiler_level=ProfilerLevel.Level1,
@@ -105,6 +104,41 @@ def test_options_reach_the_profiler(loaded: Loaded, tmp_path: Path) -> None:
     assert causes["profiler"].ns > 0
     places = [b.where for b in device.blame] + [b.name for b in device.blame if b.cause != "profiler"]
     assert not [p for p in places if p and "agent/s" in p]
+
+
+TWO_THREADS = f"""
+import threading
+{TORCH}
+torch.npu.set_device(0)
+model = torch.nn.Linear(64, 64).npu()
+turns = [threading.Semaphore(1), threading.Semaphore(0)]
+def work(mine):
+    for i in range(25):
+        turns[mine].acquire(); model(torch.ones(4, 64).npu()); turns[not mine].release()
+other = threading.Thread(target=work, args=(1,), name="second")
+other.start(); work(0); other.join()
+torch.npu.synchronize()
+print(threading.active_count())
+"""
+
+
+@pytest.mark.long
+def test_threads_that_take_turns(loaded: Loaded, tmp_path: Path) -> None:
+    """Kernels of all are there, their operators where that was asked for; what was added is, and how to replay it."""
+    options = ["--step-on", "forward", "--metadata", "job=17", "--metadata", 'x={"a": [1]}', "--execution-trace"]
+    run = profile(
+        loaded, tmp_path, *options, "--all-threads", "--export-processes", "1", "train.py", source=TWO_THREADS
+    )
+    assert run.code == 0 and run.out == "1\n", run.err
+    (raw,) = (path for path in run.raw if path.is_dir())
+    assert json.loads((raw / "profiler_metadata.json").read_text()).items() >= {"job": "17", "x": {"a": [1]}}.items()
+    (trace,) = run.folder.glob("raw/execution_trace_*.json")
+    assert "aten::linear" in {node["name"] for node in json.loads(trace.read_text())["nodes"]}
+    events = json.loads((raw / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
+    threads = [event["tid"] for event in events if event["name"] == "aten::linear"]
+    assert sorted(threads.count(thread) for thread in set(threads)) == [2, 2]  # steps 11 and 12, and what took turns
+    assert "2 threads make steps" in run.err and "what these did meanwhile is in the recording" in run.err
+    assert run.manifest["options"]["metadata"] == ["job=17", 'x={"a": [1]}']
 
 
 @pytest.mark.long
@@ -199,19 +233,30 @@ if __name__ == "__main__":
 
 
 def test_a_script_with_its_own_profiler(loaded: Loaded, tmp_path: Path) -> None:
-    """npuperf defers to it, and says where the script's data is."""
-    run = profile(loaded, tmp_path, "train.py", "0", source=OWN)
+    """npuperf defers to it while it records, and says where the script's data is."""
+    always = OWN.replace("wait=2, warmup=1, active=2", "wait=0, warmup=1, active=40")
+    run = profile(loaded, tmp_path, "train.py", "0", source=always)
     assert run.code == 0, run.err
     (own,) = (tmp_path / "own").iterdir()
     assert "deferred to it" in run.err and f"npuperf analyze {own}" in run.err
-    assert steps_of(run.kernels(own)) == {3, 4}
+    assert steps_of(run.kernels(own)) == {*range(1, 20)}
     assert not run.raw
 
 
-def test_a_script_that_makes_its_profiler_while_recording(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_script_whose_profiler_has_ended_before(loaded: Loaded, tmp_path: Path) -> None:
+    """Both recordings are whole, each in its folder; that it was made before, and is there still, does not matter."""
+    run = profile(loaded, tmp_path, "train.py", "0", source=OWN)
+    assert run.code == 0, run.err
+    (own,) = (tmp_path / "own").iterdir()
+    assert steps_of(run.kernels(own)) == {3, 4}
+    assert run.recorded == [[11, 12]] and run.steps == {11, 12}
+    assert "own profiler" not in run.err
+
+
+def test_a_script_whose_profiler_begins_while_recording(loaded: Loaded, tmp_path: Path) -> None:
     """Both recordings are whole: npuperf's ends before the script's begins."""
-    run = profile(loaded, tmp_path, "train.py", "12", source=OWN)
-    assert "recording ended there" in run.err
+    run = profile(loaded, tmp_path, "train.py", "10", source=OWN)
+    assert "the program's own profiler began at step 12: recording ended there" in run.err
     (own,) = (tmp_path / "own").iterdir()
     assert steps_of(run.kernels(own)) == {3, 4}
     assert 11 in steps_of(run.kernels())

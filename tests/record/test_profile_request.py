@@ -38,6 +38,12 @@ def test_metrics_by_name_or_by_the_vendor_s_number(text: str, name: str) -> None
         ({"aic_metrics": "9"}, "5 MemoryUB"),
         ({"level": "3"}, "valid: 0, 1, 2, none"),
         ({"step_on": "sometimes"}, "2-seconds"),
+        ({"delay": "30s", "wait": 5}, "--delay 30s --active 2 records 2 steps after 30 seconds"),
+        ({"delay": "30s", "whole_run": True}, "--delay: not together with --whole-run"),
+        ({"delay": "soon"}, "--delay 'soon': not a time"),
+        ({"start_on": "decode", "wait": 5}, "--start-on RANGE --active 2"),
+        ({"standby": True, "active": 5}, "give it to npuperf profile --pid"),
+        ({"standby": True, "duration": "5s"}, "give it to npuperf profile --pid"),
         ({"step_on": "0-seconds"}, "2-seconds"),
         ({"ranks": "0,x"}, "'x' is not a rank"),
         ({"ranks": "5-3"}, "not a rank"),
@@ -83,6 +89,19 @@ def test_what_torch_npu_is_given() -> None:
     assert {key for key, _, option in found["experimental"] if option} == {"profiler_level"}
     quiet = {k: v for k, v, _ in torch_arguments(read_request({"level": "0"}, ["level"]))["experimental"]}
     assert quiet["aic_metrics"] == "AiCoreNone", "counters need level 1: asking for them would only make a warning"
+
+
+def test_what_is_done_besides() -> None:
+    values = {"metadata": ["job=17", "a=b=c"], "all_threads": True, "execution_trace": True}
+    found = torch_arguments(read_request(values, values))
+    assert found["metadata"] == [("job", "17", "--metadata"), ("a", "b=c", "--metadata")]
+    assert [(key, option) for key, _, option in found["profile"]] == [
+        ("execution_trace_observer", "--execution-trace"),
+        ("enable_profiler_in_child_thread", "--all-threads"),
+    ]
+    for wrong in ("job", "=17", " =17"):
+        with pytest.raises(UsageError, match="not KEY=VALUE"):
+            read_request({"metadata": [wrong]}, ["metadata"])
 
 
 def test_what_the_legacy_profiler_is_given() -> None:

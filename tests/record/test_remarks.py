@@ -9,17 +9,34 @@ from typing import Any
 import pytest
 
 from npuperf.base.messages import Message, say
-from npuperf.model.recorded import ProcessStatus, StepTimes
+from npuperf.model.recorded import Overhead, ProcessStatus, Proof, Recorded, StepTimes
 from npuperf.record.evidence import overhead_of, remarks, why_nothing
 from npuperf.record.folder import create
 from npuperf.record.manifest import read_all
 from npuperf.record.plan import RecordingJob, Tell
 from npuperf.record.request import ProfileRequest
 from npuperf.record.run import Watch
+from npuperf.show.formats import render
 
 
 def process(**news: Any) -> ProcessStatus:
     return ProcessStatus(**{"state": "recorded", "pid": 7, "host": "h", "folders": ("f",), **news})
+
+
+def test_what_a_recording_is_enough_for() -> None:
+    """Fewer than five steps a side never decide; of tiny steps the cost of recording is no percentage."""
+    proof = Proof(path="raw", kernels=5, launched=5)
+
+    def said(steps: int, inside_ns: int) -> str:
+        cost = Overhead(inside_ns=inside_ns, outside_ns=40_000, inside=2, outside=9)
+        one = process(recorded=tuple(range(11, 11 + steps)), folders=("raw",))
+        return render(Recorded(folder="result", proofs=(proof,), processes=(one,), overhead=cost), "text")
+
+    tiny = said(2, 4_300_000)
+    assert "most of it is the cost of recording, so its times say little of the program" in tiny and "+10" not in tiny
+    assert "2 steps show where the time goes, not whether a change made them faster: --for-compare records 10" in tiny
+    assert "(median of 9): +10.0 %" in said(5, 44_000) and "--for-compare" not in said(5, 44_000)
+    assert "1 step shows where" in said(1, 44_000)
 
 
 def test_overhead_by_hand() -> None:
@@ -34,13 +51,14 @@ def test_overhead_by_hand() -> None:
 
 def test_remarks() -> None:
     world = [process(rank=0, world_size=4), process(rank=1, world_size=4, folders=(), state="waiting", step=5)]
-    found = list(map(str, remarks(world, ProfileRequest())))
+    found = list(map(str, remarks(world, ProfileRequest(), 0)))
     assert "rank 1 recorded nothing: waiting at step 5" in found
     assert any(r.startswith("ranks 2, 3 did not report") for r in found)
-    assert remarks([process(rank=0, world_size=4)], ProfileRequest(ranks=(0,))) == []
-    (died,) = remarks([process(state="recording")], ProfileRequest())
-    assert "died while recording" in str(died)
-    loud, ignored = remarks([process(engine="cpu", why_cpu=say("no torch_npu"))], ProfileRequest(given=("level",)))
+    assert remarks([process(rank=0, world_size=4)], ProfileRequest(ranks=(0,)), 0) == []
+    lost = {status: str(*remarks([process(state="recording")], ProfileRequest(), status)) for status in (139, 143, 7)}
+    assert lost[143].startswith("SIGTERM ended the program while pid 7 was recording")
+    assert lost[139] == lost[7] and "pid 7: the process died while recording" in lost[7]
+    loud, ignored = remarks([process(engine="cpu", why_cpu=say("no torch_npu"))], ProfileRequest(given=("level",)), 0)
     assert "NO NPU (no torch_npu)" in str(loud) and "--level" in str(ignored)
 
 
@@ -55,6 +73,18 @@ def test_remarks() -> None:
         ),
         ([{"state": "waiting", "step": 0}], ProfileRequest(step_on="forward"), "never called a module"),
         ([{"state": "waiting", "step": 12}], ProfileRequest(active=5), "--wait 6 "),
+        ([{"state": "waiting", "step": 2}], ProfileRequest(), "--wait 1 --warmup 0 --active 1 records its last step"),
+        ([{"state": "waiting", "step": 1}], ProfileRequest(), "--whole-run records everything"),
+        (
+            [{"state": "recorded", "step": 10, "threads": [10, 20, 30]}],
+            ProfileRequest(),
+            "3 threads of the program made 60 steps, the one whose steps count 10; recording begins at its step 11",
+        ),
+        (
+            [{"state": "recorded", "step": 10, "threads": [10, 20, 30], "engine": "cpu"}],
+            ProfileRequest(engine="cpu"),
+            "torch.profiler hears one thread only",
+        ),
         ([{"state": "waiting for the NPU", "step": 12}], ProfileRequest(), "never used an NPU"),
         ([{"state": "saving", "step": 12}], ProfileRequest(), "died while saving"),
         ([{"state": "left out", "step": 9, "rank": 3}], ProfileRequest(ranks=(8,)), "there were: 3"),
@@ -109,6 +139,40 @@ def test_progress_is_told_once_per_phase(tmp_path: Path) -> None:
         "warming up: step 10 (rank 0)",
         "recording: step 11, 1 of 2 (rank 0)",
         "recorded 2 steps; the program goes on (rank 0)",
+    ]
+
+
+def test_progress_names_the_repetition(tmp_path: Path) -> None:
+    """Of ranks the first one's is told, else that of the process that is furthest; a launcher makes no steps."""
+    folder, _ = create(tmp_path / "result", force=False)
+    said: list[Message] = []
+    watch = Watch(folder, job(ProfileRequest(wait=3, active=2, repeat=2), said.append))
+    for pid, state in ((2, "launcher"), (3, "left out"), (4, "waiting"), (5, "forked")):
+        document = {"state": state, "step": 1 if pid < 5 else 99, "pid": pid, "host": "h"}
+        (folder.status / f"h_{pid}.json").write_text(json.dumps(document))
+    steps = list[int]()
+    for state, step, more in [
+        ("warming up", 3, []), ("recording", 4, [4]), ("recording", 5, [5]), ("recorded", 6, []),
+        ("warming up", 9, []), ("recording", 10, [10]), ("recording", 11, [11]), ("recorded", 12, []),
+    ]:  # fmt: skip
+        steps += more
+        document = {
+            "state": state,
+            "step": step,
+            "recorded": steps,
+            "pid": 9,
+            "host": "h",
+            "rank": 1 if step > 8 else None,
+        }
+        (folder.status / "h_9.json").write_text(json.dumps(document))
+        watch.tick()
+    assert list(map(str, said)) == [
+        "warming up: step 3, repetition 1 of 2",
+        "recording: step 4, 1 of 2, repetition 1 of 2",
+        "recorded 2 steps; the program goes on, repetition 1 of 2",
+        "warming up: step 9 (rank 1), repetition 2 of 2",
+        "recording: step 10, 1 of 2 (rank 1), repetition 2 of 2",
+        "recorded 4 steps; the program goes on (rank 1), repetition 2 of 2",
     ]
 
 

@@ -19,7 +19,7 @@ from conftest import no_privileges, run_cli
 import npuperf
 from npuperf.base.errors import InputError, UsageError
 from npuperf.record import folder as locks
-from npuperf.record.folder import Lock, RunFolder, broken_off, create, latest_run, next_run
+from npuperf.record.folder import Lock, RunFolder, broken_off, create, forget_failed, latest_run, next_run
 from npuperf.record.request import ProfileRequest
 from npuperf.record.run import run
 
@@ -212,6 +212,30 @@ def test_commands_take_the_latest_run_and_name_it(here: Path, sample: Path) -> N
     assert "using result.1, the latest run" in run_cli(["tune", "--mode", "op", "--dry-run"]).stderr
 
 
+def test_a_run_that_recorded_nothing_is_not_the_latest(here: Path, sample: Path) -> None:
+    shutil.copytree(sample, finished(here / "result", data=False) / "raw" / sample.name)
+    finished(here / "result.1", data=False)
+    assert (latest_run(), next_run()) == (Path("result"), Path("result.1"))
+    done = run_cli(["analyze", "--format", "json"])
+    assert done.returncode == 0
+    assert done.stderr == "npuperf: result.1 recorded nothing: using result, the latest run before it\n"
+    assert "result.1: this run recorded nothing" in run_cli(["analyze", "result.1"]).stderr
+
+
+def test_failed_runs_are_listed_and_the_oldest_go(here: Path) -> None:
+    """What was moved aside with data stays whatever its number."""
+    create(finished(here / "result"), force=True)[0].lock.release()  # result.old.1
+    kept = []
+    for _ in range(5):
+        folder, moved = create(here / "result", force=False)
+        folder.lock.release()
+        assert moved is not None
+        kept.append([path.name for path in forget_failed(here / "result")[0]])
+    assert kept[0] == ["result.old.2"] and kept[-1] == ["result.old.4", "result.old.5", "result.old.6"]
+    assert {path.name for path in here.iterdir()} == {"result", "result.old.1", *kept[-1]}
+    assert forget_failed(here / "result") == ([here / name for name in kept[-1]], 0)
+
+
 def test_what_was_interrupted_is_said_before_it_is_analyzed(here: Path, sample: Path) -> None:
     run = finished(here / "result", data=False)
     shutil.copytree(sample, run / "raw" / sample.name)
@@ -229,3 +253,24 @@ def test_nothing_is_said_of_a_manifest_that_says_nothing(here: Path, manifest: s
     run = finished(here / "result")
     (run / "npuperf.json").write_text(manifest)
     assert broken_off(RunFolder(run)) == []
+
+
+def test_a_run_that_has_nothing_yet_is_not_called_one_that_recorded_nothing(here: Path) -> None:
+    folder, _ = create(here / "result", force=False)
+    folder.manifest.write_text('{"stages": {"run": {"status": "running"}}}')
+    done = run_cli(["analyze", "result"])
+    assert done.returncode == 3 and done.stderr == (
+        "npuperf: result: this run is still being recorded\n  next: wait for its end, or end its program\n"
+    )
+    folder.lock.release()
+    assert "recorded nothing" in run_cli(["analyze", "result"]).stderr
+
+
+def test_a_run_in_standby_says_where_the_recordings_are(here: Path) -> None:
+    finished(here / "result", data=False)
+    (here / "result" / "npuperf.json").write_text('{"options": {"standby": true}}')
+    done = run_cli(["analyze", "result"])
+    assert done.returncode == 3 and done.stderr == (
+        "npuperf: result: its program was started with --standby; what --pid records has run directories of its own\n"
+        "  next: name one of those, or none: npuperf analyze takes the latest\n"
+    )

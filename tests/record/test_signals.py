@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from npuperf.record.agent.exits import undisturbed
+from npuperf.record.agent.standby import InMain
+from npuperf.record.folder import RunFolder
 
 #: Lists what it gets, and ends by itself when it is told to by a file.
 PROGRAM = """
@@ -59,7 +64,7 @@ def started(
 
 
 def wait_for(file: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not file.exists():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -68,7 +73,7 @@ def wait_for(file: Path) -> None:
 def outcome(folder: Path, process: subprocess.Popen[str]) -> tuple[list[str], int]:
     """What the program printed, and the status of what was started, as a shell has it."""
     (folder / "enough").touch()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     known = [line for line in output.splitlines() if line.startswith(("ignored", "heard", "SIG"))]
     return known, process.returncode if process.returncode >= 0 else 128 - process.returncode
 
@@ -84,15 +89,21 @@ def test_a_schedulers_signal_reaches_the_program_once(tmp_path: Path, name: str)
     assert status in (0, 3)  # nothing was recorded of a program without torch
 
 
-def test_a_program_that_does_not_listen_dies_of_it_as_it_would_alone(tmp_path: Path) -> None:
+def ends_of(number: signal.Signals, tmp_path: Path) -> list[tuple[list[str], int]]:
+    """Send a signal to the program without npuperf, and to npuperf that runs it; return how each ended."""
     ended = []
     for profiled in (False, True):
         folder = tmp_path / str(profiled)
         folder.mkdir()
         with started(folder, profiled=profiled) as process:
-            process.send_signal(signal.SIGUSR1)
+            process.send_signal(number)
             process.wait(100)
             ended.append(outcome(folder, process))
+    return ended
+
+
+def test_a_program_that_does_not_listen_dies_of_it_as_it_would_alone(tmp_path: Path) -> None:
+    ended = ends_of(signal.SIGUSR1, tmp_path)
     assert ended[0] == ended[1] == (["heard heard heard"], 128 + signal.SIGUSR1)
 
 
@@ -111,3 +122,121 @@ def test_what_is_ignored_stays_so(tmp_path: Path, number: signal.Signals) -> Non
             ended.append(outcome(folder, process))
     assert ended[0][0] == ended[1][0] and "ignored" in ended[0][0][0]
     assert ended[0][1] == 0 and ended[1][1] in (0, 3)
+
+
+#: Says that it is being recorded, as the agent does, and never that it is saved.
+BUSY = """
+import json, os, pathlib, sys, time
+status = pathlib.Path(json.loads(pathlib.Path(os.environ["NPUPERF_PLAN"]).read_text())["status"])
+(status / "h_1.json").write_text(json.dumps({"state": "recording", "pid": os.getpid(), "host": "h", "recorded": [11]}))
+pathlib.Path(sys.argv[1], "there").touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_waits_for_the_recording_but_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A program that takes no step in seconds gets it all the same; a second one goes through at once."""
+    monkeypatch.setitem(globals(), "PROGRAM", BUSY)
+    with started(tmp_path, profiled=True) as process:
+        began = time.monotonic()
+        for number in (signal.SIGTERM, signal.SIGHUP)[:times]:
+            process.send_signal(number)
+            if number == signal.SIGTERM:
+                wait_for(RunFolder(tmp_path / "result").stop)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(120) == 143
+        assert times == 2 or time.monotonic() - began >= 5
+    assert "SIGTERM ended the program while pid" in said
+    assert json.loads(RunFolder(tmp_path / "result").manifest.read_text())["stages"]["run"]["exit_status"] == 143
+
+
+#: Runs a program as npuperf does, held up by the machine until it is signalled, before it has heard that it runs.
+EARLY = """
+import os, signal, subprocess, sys
+from npuperf.base.process import run_attached
+class Early(subprocess.Popen):
+    def __init__(self, *words, **named):
+        super().__init__(*words, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen, asked = Early, []
+def saving(number):
+    asked.append(number)
+    return len(asked) < 3
+ended = run_attached([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, lambda: False, saving=saving)
+print(*asked, ended.status, ended.signal)
+"""
+
+
+def test_a_signal_that_comes_as_the_program_starts_waits_as_well() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["15", "15", "15", "143", "15"], done.stderr
+
+
+#: A server that tells its engine to end, which it would not hear if it were gone by then.
+SERVER = """
+import pathlib, signal, subprocess, sys, time
+engine = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); print('SIGs none')"], stdin=-1)
+def end(number, _):
+    time.sleep(0.3)
+    engine.stdin.close()
+    sys.exit(engine.wait())
+signal.signal(signal.SIGTERM, end)
+print("heard", flush=True)
+pathlib.Path(sys.argv[1], "there").touch()
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_a_server_ends_its_engine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who signals npuperf alone signals the program alone; a shell's child, which hears nothing, is ended after it."""
+    monkeypatch.setitem(globals(), "PROGRAM", SERVER)
+    ended = ends_of(signal.SIGTERM, tmp_path)
+    assert ended[0] == (["heard", "SIGs none"], 0)
+    assert ended[1] == (["heard", "SIGs none"], 3)  # nothing was recorded of a program without torch
+
+
+def test_handlers_of_the_program_wait_for_the_profiler() -> None:
+    """All of them are called afterwards, once, though one raises; what has none is not touched."""
+    called: list[str] = []
+
+    def note(number: int, _: object) -> None:
+        called.append(signal.Signals(number).name)
+        if number == signal.SIGALRM:
+            raise TimeoutError
+
+    numbers = (signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        with pytest.raises(TimeoutError), undisturbed(lambda: called.append("then")):
+            assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+            for number in (*numbers, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            called.append("inside")
+        assert all(signal.getsignal(number) is note for number in numbers)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert called == ["inside", "then", "SIGALRM", "SIGTERM", "SIGUSR1"]
+
+
+def test_a_handler_that_raises_reaches_a_program_that_makes_no_steps() -> None:
+    """The profiler is started between two bytecodes then, in a call of Python that keeps what is raised."""
+
+    def start() -> None:
+        with undisturbed(lambda: None, caught=True):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked = InMain(start, None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asked.ask()
+            for _ in range(1000):
+                time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -95,10 +97,18 @@ def test_small_kernels_are_host_bound(small: Path) -> None:
 
 
 def test_large_kernels_are_compute_bound(large: Path) -> None:
-    result = analyze_path(large)
-    assert (result.verdict.bound, result.verdict.basis) == ("compute", "measured")
-    problems = [f.rule for f in result.findings if f.status == "problem"]
-    assert problems == ["fp32_products"]  # the program computes in FP32, and the stand-in's kernels are not eligible
+    """Unless a busy machine has held the host up: it is ahead by one copy to the device, which no call tells."""
+    result, rows = analyze_path(large), rows_of(large)
+    compute, host = (gained(large, rows, waits=False, **faster) for faster in ({"device": "0.9"}, {"host": "0.9"}))
+    assert result.verdict.basis == "measured" and result.verdict.elasticity is not None
+    assert result.verdict.elasticity.compute == pytest.approx(compute, abs=0.02)
+    assert result.verdict.elasticity.host == pytest.approx(host, abs=0.02)
+    if abs(compute - host) > 0.04:
+        assert result.verdict.bound == ("compute" if compute > host else "host")
+    if compute > host:
+        # The program computes in FP32, and the stand-in's kernels are not eligible.
+        problems = {f.rule for f in result.findings if f.status == "problem"}
+        assert problems - {"host_pauses", "uneven_host"} == {"fp32_products"}
 
 
 def test_launch_latency_is_the_device_s_own(small: Path) -> None:
@@ -178,14 +188,41 @@ def test_item_every_step_is_blamed_with_its_line(reading: Result) -> None:
     assert site.idle_ns > 0 and site.gain_ns_per_step is not None and site.gain_ns_per_step[1] > 0
 
 
+def gained(
+    folder: Path, rows: list[dict[str, str]], *, device: str = "1", host: str = "1", waits: bool = True
+) -> float:
+    """Return by how much the run is shorter, of its tenth, if kernels or what the host does take that part of the time.
+
+    The host issues each kernel as late as it was recorded. ``waits``: it begins a step when the kernels before it have
+    ended, as its ``.item()`` waits for them.
+    """
+    trace = json.loads((folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
+    arrows = [e for e in trace if e.get("cat") == "HostToDevice"]
+    issued = {e["id"]: Decimal(e["ts"]) for e in arrows if e["ph"] == "s"}
+    issued_of = {Decimal(e["ts"]): issued[e["id"]] for e in arrows if e["ph"] == "f"}
+    first = min(Decimal(e["ts"]) for e in trace if e["name"].startswith("ProfilerStep#") and e["ph"] == "X")
+    step, recorded, faster = "", Decimal(0), Decimal(0)
+    for row in rows:
+        start, duration = Decimal(row["Start Time(us)"].strip()), Decimal(row["Duration(us)"])
+        if row["Step Id"] != step:
+            step, earlier = row["Step Id"], recorded - faster if waits else Decimal(0)
+        sooner = (issued_of[start] - first) * (1 - Decimal(host))
+        faster = max(faster, issued_of[start] - sooner + LAUNCH_US - earlier) + duration * Decimal(device)
+        recorded = start + duration
+    return float((recorded - faster) / (recorded - first) * 10)
+
+
 def test_the_replay_holds_for_the_real_task_queue(reading: Result) -> None:
-    """The device is busy all the time but between a step's .item() and the next step's first kernel."""
+    """The device is busy but between a step's .item() and the next step's first kernel, and where the host is late."""
     device = only_device(reading)
     assert device.replay is not None and device.replay.usable and device.replay.error <= 0.001
-    assert (reading.verdict.bound, reading.verdict.basis) == ("compute", "measured")
     assert reading.verdict.elasticity is not None
-    busy = device.window.compute_ns / device.window.span_ns
-    assert reading.verdict.elasticity.compute == pytest.approx(busy, abs=0.05)
+    folder = Path(reading.input.path)
+    expected = gained(folder, rows_of(folder), device="0.9")
+    assert reading.verdict.elasticity.compute == pytest.approx(expected, abs=0.02)
+    assert reading.verdict.basis == "measured"
+    if expected > 0.5:  # or the machine was so busy that the host is what the device waits for
+        assert reading.verdict.bound == "compute"
     assert sum(b.ns for b in device.blame) == device.window.host_wait_ns
 
 

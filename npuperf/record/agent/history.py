@@ -42,6 +42,7 @@ class History:
                 module.npu.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=ENTRIES)
             module._C._npu_attach_out_of_memory_observer(self._ran_out)
             self._module = module
+            self._pid = os.getpid()  # it may have been forked since
 
     def _ran_out(self, *_: Any) -> None:
         """Memory has run out: write what led to it, as the program may die of it."""

@@ -1,16 +1,17 @@
-"""What the program does: that it imports torch, makes steps, and makes profilers of its own; and which steps count.
+"""What the program does: that it imports torch and makes steps; and which steps count.
 
-Each source of steps calls ``ended()`` when a step ends and returns a function that undoes it.
+Each source of steps calls ``ended()`` when a step ends, unless it rests, until it is ended itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 import threading
 import time
-import weakref
+import types
 from collections import defaultdict
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
@@ -23,17 +24,21 @@ if TYPE_CHECKING:  # Python 3.7 and 3.8 cannot evaluate them
     Undo = Callable[[], None]
 
 
-def watch(actions: dict[str, Action], failed: Failure) -> None:
-    """Call ``actions[name]`` with the module after its import, ``failed(name, error)`` when the import raised."""
-    sys.meta_path.insert(0, _Watcher(dict(actions), failed))
+def watch(actions: dict[str, Action], failed: Failure, around: Callable[[str], Any]) -> None:
+    """Call ``actions[name]`` with the module after its import, ``failed(name, error)`` when the import raised.
+
+    ``around(name)`` is entered for the import.
+    """
+    sys.meta_path.insert(0, _Watcher(dict(actions), failed, around))
 
 
 class _Watcher(MetaPathFinder):
     """Finds nothing itself: it lets the other finders find, and stands by while the module is executed."""
 
-    def __init__(self, waiting: dict[str, Action], failed: Failure) -> None:
+    def __init__(self, waiting: dict[str, Action], failed: Failure, around: Callable[[str], Any]) -> None:
         self.waiting = waiting
         self.failed = failed
+        self.around = around
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         action = self.waiting.get(fullname)
@@ -53,7 +58,8 @@ class _Watcher(MetaPathFinder):
         def exec_module(module: Any) -> None:
             loader.exec_module = execute
             try:
-                execute(module)
+                with self.around(fullname):
+                    execute(module)
             except BaseException as error:
                 self.failed(fullname, error)
                 raise
@@ -69,24 +75,55 @@ class _Watcher(MetaPathFinder):
         return spec
 
 
+#: Where torch keeps the switches of its compiler.
+_FRAMES = "_C._dynamo.eval_frame"
+
 WAIT, WARM_UP, RECORD, OVER = "wait", "warm up", "record", "over"
 
 
+#: A step that no program comes to.
+_NEVER = 1 << 60
+
+
 class Window:
-    """Cycles of ``wait``, ``warmup`` and ``active`` steps, ``repeat`` times (0: for ever), or simply everything."""
+    """Which steps are recorded: cycles of ``wait``, ``warmup`` and ``active`` steps, ``repeat`` times (0: for ever).
+
+    ``whole``: everything is. Where it is to begin at a time or with a range, it is ``told`` to, ``repeat`` times: steps
+    count from there; with ``seconds`` it then ends by the clock, ``held`` where the program says so.
+    """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.whole = bool(plan["whole_run"])
         self.wait = plan["schedule"]["wait"]
-        self.warmup = plan["schedule"]["warmup"]
+        self.warmup = 0 if self.whole else plan["schedule"]["warmup"]
         self.active = plan["schedule"]["active"]
         self.repeat = plan["schedule"]["repeat"]
+        self.seconds: float | None = plan.get("duration")
+        delay = plan.get("delay")
+        self.told = delay is not None or self.seconds is not None or bool(plan.get("start_on"))
+        self.held = False
+        self._times = self.repeat
         #: Steps by which everything is put off, because nothing could be recorded yet.
-        self.delay = 0
+        self.delay = _NEVER if self.told else 0
+        #: When it is to begin and to end, by ``time.monotonic()``; None: not by the clock, or not known yet.
+        self.due: float | None = None
+        self.ends: float | None = None
+        if self.told and not plan.get("start_on"):
+            self.due = time.monotonic() + plan["began"] - time.time() + (delay or 0)
+        self._longer_until = 0
+
+    @classmethod
+    def never(cls) -> Window:
+        """Return a window that does not come."""
+        return cls({"whole_run": False, "schedule": {"wait": _NEVER, "warmup": 0, "active": 1, "repeat": 1}})
 
     def phase(self, step: int) -> str:
         """Say what happens in a step (counted from 0)."""
         if self.whole:
+            return RECORD
+        if self.held or self.seconds is not None:
+            return OVER if self.ends is not None and time.monotonic() >= self.ends else RECORD
+        if step < self._longer_until:
             return RECORD
         position = self._position(step)
         if position < 0:
@@ -97,9 +134,47 @@ class Window:
 
     def begins(self, step: int) -> bool:
         """Tell whether the profiler must be there from this step on."""
-        if step < self.delay + self.wait:  # of the many steps before the window each passes here
-            return self.whole
-        return self.whole or self._position(step) == self.wait
+        if self.told or self.held:
+            return self.due is not None and time.monotonic() >= self.due
+        return self.whole or (step >= self.delay + self.wait and self._position(step) == self.wait)
+
+    def begin(self, step: int) -> None:
+        """Begin now, in this step, where it is told when to."""
+        if self.told:
+            self.delay, self.due = step, None
+
+    def again(self) -> bool:
+        """Wait to be told again, if it is to be recorded once more."""
+        self._times -= 1
+        self.delay, self.due, self.ends = _NEVER, None, None
+        return bool(self._times > 0)
+
+    def start_clock(self) -> float:
+        """Count seconds from now on, when the profiler is there; return the time."""
+        now = time.monotonic()
+        self.ends = None if self.seconds is None else now + self.seconds
+        return now
+
+    def put_off(self) -> None:
+        """Begin a step later: nothing can be recorded yet."""
+        if not self.told:
+            self.delay += 1
+
+    def extend(self, more: dict[str, Any], step: int) -> None:
+        """Let what is being recorded in this step go on for longer: ``active`` steps, or ``duration`` seconds."""
+        if self.ends is not None:
+            self.ends += float(more.get("duration") or 0)
+        elif not self.whole:
+            steps, length = int(more.get("active") or 0), self.wait + self.warmup + self.active
+            self._longer_until = max(self._longer_until, step - self._position(step) + length) + steps
+            self.delay += steps
+
+    def quiet_until(self, step: int) -> int:
+        """Return a later step before which nothing begins, but for what begins at a time."""
+        if self.told or self.held:
+            return _NEVER
+        length, first = self.wait + self.warmup + self.active, self.delay + self.wait
+        return int(first if step < first else first + length * ((step - first) // length + 1))
 
     def catch_up(self, behind: int, step: int) -> None:
         """Go on from a later step; a window that should have begun on the way begins there."""
@@ -109,7 +184,8 @@ class Window:
     def _position(self, step: int) -> int:
         length = self.wait + self.warmup + self.active
         since = step - self.delay
-        if self.repeat and since >= length * self.repeat:
+        repeat = 1 if self.told else self.repeat
+        if repeat and since >= length * repeat:
             return -1
         return since % length if since >= 0 else 0
 
@@ -147,7 +223,7 @@ def every(seconds: float, ended: Ended) -> Callable[[object], None]:
     return event
 
 
-def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
+def optimizers(torch: Any, event: Callable[[object], None]) -> Source:
     """Report every outermost ``optimizer.step()`` when it is done.
 
     torch's own hooks run inside the range that it records around ``step``; a profiler's step that begins in there is
@@ -155,7 +231,7 @@ def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
     """
     base = torch.optim.Optimizer
     construct = base.__init__
-    outermost = _Outermost(torch, event)
+    outermost = Source(torch, event)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
@@ -165,20 +241,37 @@ def optimizers(torch: Any, event: Callable[[object], None]) -> Undo:
     def undo() -> None:
         if base.__init__ is init:
             base.__init__ = construct
-        outermost.end()
 
+    outermost.undo = undo
     base.__init__ = init
-    return undo
+    made = {kind for kind in _below(base) if getattr(vars(kind).get("step"), "hooked", False)}
+    for kind in made:  # of those that are there already, too, and of those of them that a scheduler has given their own
+        outermost.replace(kind, "step")
+    for one in gc.get_objects() if made else ():
+        if type(one) in made and "step" in vars(one):
+            outermost.replace_own(one, "step")
+    return outermost
 
 
-def forwards(torch: Any, event: Callable[[object], None]) -> Undo:
+def _below(kind: Any) -> list[Any]:
+    """Return all classes that descend from one."""
+    return [found for child in kind.__subclasses__() for found in (child, *_below(child))]
+
+
+def forwards(torch: Any, event: Callable[[object], None]) -> Source:
     """Report every outermost module call when it is done."""
-    outermost = _Outermost(torch, event)
+    outermost = Source(torch, event)
     outermost.replace(torch.nn.Module, "__call__")
-    return outermost.end
+    return outermost
 
 
-class _Outermost:
+def loads_data(torch: Any) -> bool:
+    """Tell whether this process is a DataLoader's worker: modules that prepare data there are no step of anything."""
+    info = _find(torch, "utils.data.get_worker_info")
+    return info is not None and info() is not None
+
+
+class Source:
     """Methods in whose place others stand: ``event`` gets the object when the outermost call in a thread has returned.
 
     Whoever keeps such a method (a learning rate scheduler does) keeps it for good; after ``end`` it only passes on.
@@ -186,11 +279,13 @@ class _Outermost:
 
     def __init__(self, torch: Any, event: Callable[[object], None]) -> None:
         self.has_ended = False
-        self._event = event
+        #: Whether calls only pass for now.
+        self.rests = False
+        self.event = event
         self._local = threading.local()
+        self.undo: Undo | None = None
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
-        self._is_compiling = _find(torch, "compiler.is_compiling") or _never
-        self._frames = _find(torch, "_C._dynamo.eval_frame")
+        self._torch = torch
 
     def replace(self, kind: Any, name: str) -> None:
         """Wrap a method, once."""
@@ -200,9 +295,24 @@ class _Outermost:
             self._replaced[kind, name] = original, mine
             setattr(kind, name, mine)
 
+    def replace_own(self, of: Any, name: str) -> None:
+        """Wrap what an object has for itself in the place of a method."""
+        given = vars(of)[name]
+
+        @functools.wraps(given)
+        def passed(_: Any, *args: Any, **kwargs: Any) -> Any:
+            return given(*args, **kwargs)
+
+        never_compile(self._torch, passed)
+        mine = types.MethodType(self._wrap(passed), of)
+        self._replaced[of, name] = given, mine
+        setattr(of, name, mine)
+
     def end(self) -> None:
         """Give back what is still ours; what somebody has wrapped or replaced since is theirs."""
-        self.has_ended = True
+        self.has_ended = self.rests = True
+        if self.undo is not None:
+            self.undo()
         for (kind, name), (original, mine) in self._replaced.items():
             if vars(kind).get(name) is not mine:
                 continue
@@ -212,36 +322,94 @@ class _Outermost:
                 setattr(kind, name, original)
 
     def _wrap(self, method: Any) -> Any:
-        local, event, is_compiling = self._local, self._event, self._is_compiling
-        set_compiler = getattr(self._frames, "set_eval_frame", _never)
+        local = self._local
+        is_compiling, set_compiler = compiler(self._torch)
 
         @functools.wraps(method)  # with its attributes: torch marks the steps it has wrapped
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             # While torch.compile traces this, it is to see nothing but the method.
-            if is_compiling() or self.has_ended or getattr(local, "inside", False):
+            if is_compiling() or self.rests or getattr(local, "inside", False):
                 return method(this, *args, **kwargs)
             local.inside = True
             try:
                 result = method(this, *args, **kwargs)
             finally:
                 local.inside = False
-            compiler = set_compiler(None)  # nothing of ours is to be compiled
+            before = set_compiler(None)  # nothing of ours is to be compiled
             try:
-                event(this)
+                self.event(this)
             finally:
-                set_compiler(compiler)
+                set_compiler(before)
             return result
 
-        frames, mine = self._frames, call  # type: Any, Any
-        code = mine.__code__
-        with contextlib.suppress(AttributeError):  # a torch without a compiler, or with another switch
-            # torch.compile runs it as it is, and goes on with what it calls.
-            if hasattr(frames, "skip_code"):  # the older one
-                frames.skip_code(code)
-            else:
-                action = frames._FrameAction
-                frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+        never_compile(self._torch, call)
         return call
+
+
+class Ranges:
+    """Calls ``begins`` just before the program begins a range of one name: a ``record_function``, or one of mstx."""
+
+    def __init__(self, torch: Any, name: str, begins: Ended) -> None:
+        self.name = name
+        self._torch, self._begins = torch, begins
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replace(torch.autograd.profiler.record_function, "__enter__", lambda scope, *_: scope.name)
+
+    def watch(self, torch_npu: Any) -> None:
+        """Hear those of mstx, too."""
+        mstx = getattr(torch_npu.npu, "mstx", None)
+        for method in ("range_start", "range_push"):
+            if hasattr(mstx, method):
+                self._replace(mstx, method, lambda message="", *_: message)
+
+    def end(self) -> None:
+        """Give back what is still ours."""
+        while self._replaced:
+            kind, method, mine, given = self._replaced.pop()
+            if vars(kind).get(method) is mine:
+                setattr(kind, method, given)
+
+    def _replace(self, kind: Any, method: str, named: Callable[..., Any]) -> None:
+        given, inner = vars(kind)[method], getattr(kind, method)
+        is_compiling, set_compiler = compiler(self._torch)
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not is_compiling() and (named(*args) or kwargs.get("message")) == self.name:
+                before = set_compiler(None)
+                try:
+                    self._begins()
+                finally:
+                    set_compiler(before)
+            return inner(*args, **kwargs)
+
+        never_compile(self._torch, call)
+        mine: Any = staticmethod(call) if isinstance(given, staticmethod) else call
+        setattr(kind, method, mine)
+        self._replaced.append((kind, method, mine, given))
+
+
+def never_compile(torch: Any, function: Any) -> None:
+    """Let torch.compile run a function as it is, and go on with what it calls."""
+    frames, code = _find(torch, _FRAMES), function.__code__
+    with contextlib.suppress(AttributeError):  # a torch without a compiler, or with another switch
+        if hasattr(frames, "skip_code"):  # the older one
+            frames.skip_code(code)
+        else:
+            action = frames._FrameAction
+            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+
+
+def compiler(torch: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """Return what tells whether torch.compile traces this thread, and what exchanges the compiler of its frames."""
+    switch = getattr(_find(torch, _FRAMES), "set_eval_frame", _never)
+    return _find(torch, "compiler.is_compiling") or _never, switch
+
+
+def is_being_imported(*packages: str) -> bool:
+    """Tell whether a module of these packages is half there: torch imports some of its own when they are first used."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages]
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)
 
 
 def _never(*_: Any) -> None:
@@ -255,48 +423,119 @@ def _find(module: Any, path: str) -> Any:
     return module
 
 
-class Rivals:
-    """Notices profilers that the program makes, as two of one kind in a process damage each other's data; ``met`` is
-    called before each is constructed.
+class Backward:
+    """Puts off what must not be done inside ``backward`` until it has returned: autograd gives a thread its state back
+    then, so that a profiler that was started or stopped meanwhile is gone, or there again.
     """
 
-    def __init__(self, met: Callable[[], None], step: Callable[[], None]) -> None:
-        self.met = met
-        self.step = step
-        self.ours = False
-        self._known: list[Any] = []
+    def __init__(self, torch: Any) -> None:
+        self._task = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
+        self._torch = torch
+        self._waiting: Ended | None = None
+        self._undo: Undo | None = None
 
-    def watch(self, owner: Any, replace: bool) -> None:
-        """Watch a class of profilers; with ``replace`` they do nothing any more but end steps."""
-        construct = owner.__init__
+    def is_inside(self) -> bool:
+        """Tell whether this is inside ``backward``, in any of its threads."""
+        return bool(self._task() != -1)
 
-        def init(this: Any, *args: Any, **kwargs: Any) -> None:
-            if not self.ours and not self._knows(this):
-                self._known.append(weakref.ref(this))
-                self.met()
-            construct(this, *args, **kwargs)
+    def holds(self, then: Ended) -> bool:
+        """Tell whether this is inside ``backward``, in any of its threads; ``then`` is called once, when it returns."""
+        if not self.is_inside():
+            return False
+        self._waiting = then
+        if self._undo is None:
+            self._follow()
+        return True
 
-        owner.__init__ = init
-        if replace:
-            for kind in (owner, *owner.__subclasses__()):
-                for name in {"start", "stop", "step", "__del__"} & set(vars(kind)):
-                    setattr(kind, name, self._silent(name, vars(kind)[name]))
+    def end(self) -> None:
+        """Give the function back, where it is still ours."""
+        if self._undo is not None:
+            self._undo()
+        self._undo = self._waiting = None
 
-    def data(self) -> list[str]:
-        """Return where the program's profilers wrote, as far as they tell."""
-        alive = [reference() for reference in self._known]
-        paths = [getattr(getattr(p, "prof_if", None), "prof_path", None) for p in alive]
-        return [p for p in paths if p]
+    def _follow(self) -> None:
+        """Only programs that make steps in there pay for it; their first ``backward`` ends for us with the next."""
+        autograd = self._torch.autograd
+        name = "_engine_run_backward" if hasattr(autograd, "_engine_run_backward") else "backward"
+        inner = getattr(autograd, name)
 
-    def _silent(self, name: str, inner: Any) -> Any:
-        def call(this: Any, *args: Any, **kwargs: Any) -> Any | None:
-            if not self._knows(this):
-                return inner(this, *args, **kwargs)
-            if name == "step":
-                self.step()
-            return None
+        @functools.wraps(inner)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._go_on()
+            result = inner(*args, **kwargs)
+            self._go_on()
+            return result
 
-        return call
+        def undo() -> None:
+            if getattr(autograd, name) is run:
+                setattr(autograd, name, inner)
 
-    def _knows(self, profiler: Any) -> bool:
-        return any(reference() is profiler for reference in self._known)
+        never_compile(self._torch, run)
+        setattr(autograd, name, run)
+        self._undo = undo
+
+    def _go_on(self) -> None:
+        if self._waiting is not None and not self.is_inside():  # else within another backward
+            then, self._waiting = self._waiting, None
+            then()
+
+
+class Listening:
+    """Hears the program's steps from the wanted source, and the range with which recording begins.
+
+    ``keeps``: in standby the source is known only when somebody asks. Of optimizers that are made before, the steps
+    pass by us from the beginning: others may keep them, as learning rate schedulers do. They are heard once they are
+    asked for. ``is_explicit``: the program tells its steps by itself.
+    """
+
+    def __init__(self, torch: Any, tick: Ended, begins: Ended, keeps: bool = False) -> None:
+        self._torch, self._tick, self._begins, self._keeps = torch, tick, begins, keeps
+        self.torch_npu: Any = None
+        self.is_explicit = False
+        self.backward = Backward(torch)
+        self._optimizers: Source | None = None
+        self._others: list[Source] = []
+        self._ranges: Ranges | None = None
+
+    def watch(self, torch_npu: Any) -> None:
+        """Hear its ranges, too."""
+        self.torch_npu = torch_npu
+        if self._ranges is not None:
+            self._ranges.watch(torch_npu)
+
+    def follow(self, plan: dict[str, Any], idle: bool) -> None:
+        """Listen to what the plan names; while ``idle`` to nothing."""
+        how, name = plan["step_on"], plan.get("start_on")
+        if name and not idle:
+            self._ranges = Ranges(self._torch, name, self._begins)
+            if self.torch_npu is not None:
+                self._ranges.watch(self.torch_npu)
+        if self.is_explicit:
+            return
+        event = once_per_round(self._tick)
+        if how not in ("optimizer", "forward"):
+            event = every(float(how), self._tick)
+        if how != "forward" or self._keeps:
+            if self._optimizers is None:
+                self._optimizers = optimizers(self._torch, event)
+            self._optimizers.event = event
+            self._optimizers.rests = idle or how == "forward"
+        if how != "optimizer" and not idle:
+            self._others.append(forwards(self._torch, event))
+
+    def unfollow(self) -> None:
+        """Take out of the program what hears steps; in standby what hears those of optimizers only passes on."""
+        self.backward.end()
+        while self._others:
+            self._others.pop().end()
+        if self._optimizers is not None:
+            self._optimizers.rests = True
+            if not self._keeps or self.is_explicit:
+                self._optimizers.end()
+                self._optimizers = None
+
+    def forget_ranges(self) -> None:
+        """Take out what hears ranges."""
+        if self._ranges is not None:
+            self._ranges.end()
+            self._ranges = None
