@@ -16,19 +16,18 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from npuperf.base.messages import Message, say
+from npuperf.base.messages import Message, say, series
 from npuperf.base.units import NS_PER_US
 from npuperf.device.cores import blocks
 from npuperf.model.chip import Cores, chip_of_soc, cube_flop_per_s, known_clocks, split_chips, vector_cores_beside
-from npuperf.model.groups import lower_median
-from npuperf.model.labels import I64, Mask
+from npuperf.model.device import ClockRates
+from npuperf.model.groups import lower_median, numbered
+from npuperf.model.intervals import Intervals
+from npuperf.model.labels import I16, I64, Mask
 from npuperf.model.result import CoreClock
 from npuperf.model.tasks import Tasks, Work
-
-I16 = npt.NDArray[np.int16]
 
 #: Rows that agree to this part of their product, beyond what rounding explains, and how many of those it needs.
 _AGREE: Final = 1e-3
@@ -37,6 +36,8 @@ _ROWS: Final = 3
 _ENOUGH: Final = 0.9
 #: A product of whole cores and a rated clock is exact; what is left is the rounding of rows that it is the median of.
 _EXACT: Final = 2e-4
+#: A rated clock is a whole number of MHz: so much is the rounding of the counters that tell it.
+_WHOLE: Final = 1e-4
 #: A card with another clock than CANN's files name for its chip runs up to a tenth faster (1650 MHz for 1500).
 _FASTER: Final = 1.1
 #: Half of the last digit: times are written to a nanosecond, cycles as whole ones, utilization to 0.001 %.
@@ -62,7 +63,8 @@ class CubeRate(Struct, frozen=True):
     ``core_mhz``: cores × rated MHz; ``cores`` and ``mhz``, the rated one: None where these cannot be told apart;
     ``rows``: how many agree, ``left_out``: kernels on cube cores with odd counters, or that do not agree;
     ``likely``: the numbers of cores of which one is meant, lowest first, as far as that is told; ``inferred``: from the
-    only known chip that fits.
+    only known chip that fits at its rated clock, and ``throttled``: other chips, as cores and rated MHz, which it may
+    be if all of its kernels ran below that.
     """
 
     cores: int | None
@@ -72,6 +74,13 @@ class CubeRate(Struct, frozen=True):
     left_out: int = 0
     likely: tuple[int, ...] = ()
     inferred: bool = False
+    throttled: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def most_flop_per_s(self) -> float | None:
+        """The same of the fastest chip that it may be, throttled throughout; None: it is none."""
+        products = [cores * mhz for cores, mhz in self.throttled]
+        return cube_flop_per_s(max(products)) if products else None
 
     @property
     def flop_per_s(self) -> float:
@@ -84,6 +93,16 @@ class CubeRate(Struct, frozen=True):
         if self.cores is None:
             return say(
                 "counters: {product} cube cores × MHz, {rows} rows", product=round(self.core_mhz), rows=self.rows
+            )
+        if self.inferred and self.throttled:
+            others = [say("{cores} at {mhz} MHz", cores=cores, mhz=mhz) for cores, mhz in self.throttled]
+            return say(
+                "counters: {cores} cube cores at {mhz} MHz (inferred: no other known chip runs blocks in as many "
+                "waves, unless it is throttled throughout: {others}), {rows} rows",
+                cores=self.cores,
+                mhz=round(self.mhz or 0),
+                others=series(others),
+                rows=self.rows,
             )
         if self.inferred:
             return say(
@@ -135,6 +154,8 @@ def measure_cube(tasks: Tasks) -> CubeRate | None:
     if possible == []:
         return None
     cores = likely[0] if len(likely) == 1 else None
+    if cores and abs(core_mhz / cores - round(core_mhz / cores)) <= _WHOLE * core_mhz / cores:
+        core_mhz = float(cores * round(core_mhz / cores))
     left_out = len(rows) - int(np.count_nonzero(agree))
     return CubeRate(cores, cores and core_mhz / cores, core_mhz, agreeing, left_out, tuple(likely or possible or ()))
 
@@ -151,19 +172,21 @@ def _by_waves(tasks: Tasks) -> CubeRate | None:
         sides.append((block[rows], us[rows].astype(np.float64) * block[rows] / cycles[rows]))
     if len(sides[0][0]) < _ROWS:
         return None
-    fitting = [
-        (cube, vector, mhz)
-        for cube, vector, mhz in split_chips()
-        if all(
-            (np.abs(waves_by_mhz * mhz / -(-block // cores) - 1) <= 2 * _AGREE).all()
-            for (block, waves_by_mhz), cores in zip(sides, (cube, vector), strict=True)
-        )
-    ]
-    # A chip that runs slower than it is rated at may look like another one: kernels that fill all cores tell it.
+    fitting, throttled = list[tuple[int, int]](), list[tuple[int, int]]()
+    for cube, vector, mhz in split_chips():
+        ran = np.concatenate([-(-block // cores) / waves_by_mhz
+                              for (block, waves_by_mhz), cores in zip(sides, (cube, vector), strict=True)])  # fmt: skip
+        clock = lower_median(ran)
+        if (np.abs(mhz / ran - 1) <= 2 * _AGREE).all():
+            fitting.append((cube, mhz))
+        elif clock < mhz and (np.abs(clock / ran - 1) <= 2 * _AGREE).all():
+            throttled.append((cube, mhz))
+    # A chip that runs slower than it is rated at may look like another one: kernels that fill all cores speak against.
     if len(fitting) != 1 or sides[0][0].max() < fitting[0][0]:
         return None
-    cores, _, mhz = fitting[0]
-    return CubeRate(cores, float(mhz), float(cores * mhz), len(sides[0][0]), inferred=True)
+    ((cores, mhz),) = fitting
+    core_mhz = float(cores * mhz)
+    return CubeRate(cores, float(mhz), core_mhz, len(sides[0][0]), inferred=True, throttled=tuple(throttled))
 
 
 def _sound(tasks: Tasks, rows: I64) -> Mask:
@@ -234,20 +257,61 @@ def clocks(tasks: Tasks, cores: Cores, at_least: int = 0) -> I16 | None:
     return found if found.any() else None
 
 
+class RanClocks(Struct, frozen=True):
+    """The clock of kernels, MHz, in order of their begin (epoch ns).
+
+    ``ns``, ``cycles``: how long those before each ran, and that times their clock; the last place is behind all.
+    """
+
+    begin: I64
+    mhz: I16
+    ns: I64
+    cycles: I64
+
+    @classmethod
+    def of(cls, tasks: Tasks, mhz: I16 | None) -> RanClocks | None:
+        """``mhz``: of each task, 0 unknown; None where that of no kernel is known."""
+        if mhz is None:
+            return None
+        told = np.flatnonzero((tasks.work == Work.COMPUTE) & (mhz > 0))
+        if not len(told):
+            return None
+        ran, own = tasks.dur[told], mhz[told]
+        return cls(tasks.start[told], own, *(np.append(0, np.cumsum(column)) for column in (ran, ran * own)))
+
+    def within(self, windows: Intervals) -> list[tuple[int, float, int] | None]:
+        """Return the least, the mean over time and the most of the kernels that begin in each window."""
+        first, last = np.searchsorted(self.begin, windows.start), np.searchsorted(self.begin, windows.end)
+        found: list[tuple[int, float, int] | None] = []
+        for low, high in zip(first.tolist(), last.tolist(), strict=True):
+            ran, own = int(self.ns[high] - self.ns[low]), self.mhz[low:high]
+            mean = float(self.cycles[high] - self.cycles[low]) / ran if ran else 0.0
+            found.append((int(own.min()), mean, int(own.max())) if ran else None)
+        return found
+
+
 class ChipCounters(Struct, frozen=True):
-    """What is kept of a device's counters: its chip, and the clock of each of its tasks, see :func:`clocks`."""
+    """What is kept of a device's counters: its chip, and the clock of each of its tasks (0: not known).
+
+    That is by counters (see :func:`clocks`), else (``counted`` is false) what AI Core Freq had meanwhile.
+    """
 
     rate: CubeRate | None = None
     mhz: I16 | None = None
+    counted: bool = True
 
     @classmethod
-    def of(cls, tasks: Tasks, known: Cores) -> ChipCounters:
+    def of(cls, tasks: Tasks, known: Cores, frequency: ClockRates | None = None) -> ChipCounters:
         """Work it out; ``known``: the cores that users or files tell, for what counters leave open."""
-        if not tasks.pmu:
-            return cls()
-        rate = measure_cube(tasks)
-        counted = (rate and rate.as_cores()) or known
-        return cls(rate, clocks(tasks, counted, min(rate.likely, default=0) if rate else 0))
+        rate = mhz = None
+        if tasks.pmu:
+            rate = measure_cube(tasks)
+            counted = (rate and rate.as_cores()) or known
+            mhz = clocks(tasks, counted, min(rate.likely, default=0) if rate else 0)
+        if mhz is not None or frequency is None:
+            return cls(rate, mhz)
+        mhz = frequency.of_each(tasks)
+        return cls(rate, mhz if mhz.any() else None, counted=False)
 
     def cores(self, known: Cores) -> Cores:
         """Return core counts: those that are known, else what counters tell."""
@@ -259,19 +323,17 @@ class ChipCounters(Struct, frozen=True):
         chosen: slice,
         cores: Cores,
         soc: str | None,
-        frequency: tuple[int, int] | None,
         origin: int,
         ratio: float,
     ) -> CoreClock | None:
         """Tell at which clock the kernels of a window ran, and at which they were meant to; None where nothing tells.
 
         ``tasks`` of the window are those ``chosen`` of all; ``cores``, ``soc``: as far as known; ``origin``, epoch ns:
-        from where positions count; ``ratio``: by how much a clock is another one. ``frequency``: what AI Core Freq had
-        meanwhile, of which the least may be that of idle cores: no kernel ran faster than the most.
+        from where positions count; ``ratio``: by how much a clock is another one.
         """
-        if self.rate is None and self.mhz is None and frequency is None:
+        if self.rate is None and self.mhz is None:
             return None
-        all_ = np.full(len(tasks), frequency[1] if frequency else 0) if self.mhz is None else self.mhz[chosen]
+        all_ = np.zeros(len(tasks), np.int16) if self.mhz is None else self.mhz[chosen]
         told = np.flatnonzero((tasks.work == Work.COMPUTE) & (all_ > 0))
         dur, mhz = tasks.dur[told], all_[told]
         rated, basis = _rated(self.rate, cores, soc, mhz, ratio)
@@ -288,6 +350,7 @@ class ChipCounters(Struct, frozen=True):
             left_out=product.left_out if product else 0,
             rated_mhz=rated,
             basis=basis,
+            by_counters=self.counted,
             told_ns=int(dur.sum()),
             mean_mhz=float(np.average(mhz, weights=dur)) if dur.any() else None,
             least_mhz=int(mhz.min()) if len(told) else None,
@@ -295,7 +358,16 @@ class ChipCounters(Struct, frozen=True):
             slowed_ns=int(dur[slow].sum()),
             lost_ns=int(lost),
             since_ns=int(tasks.start[told[slow[0]]]) - origin if len(slow) and slow[0] else None,
+            slowed_steps=_slow_steps(tasks.step[told], dur, mhz, (rated or 0) * (1 - ratio)),
         )
+
+
+def _slow_steps(step: I64, dur: I64, mhz: I16, least: float) -> list[int]:
+    """Return the steps in which kernels ran below ``least`` MHz on average; ``step``, ``dur``, ``mhz``: of kernels."""
+    numbers, place = numbered(step)
+    time, cycles = (np.bincount(place, weights, len(numbers)) for weights in (dur, dur * mhz.astype(np.float64)))
+    slow = (numbers >= 0) & (time > 0) & (cycles < least * time)
+    return [int(number) for number in numbers[slow]]
 
 
 def _rated(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import combinations
+from math import fsum
 from typing import Final, cast
 
 import numpy as np
@@ -67,9 +68,9 @@ def suggested_cores(cube: I64, vector: I64) -> Message | None:
         vector_kernels=exact[1],
         vector=most_vector,
     )
-    others = say("none starts more blocks")
+    others = say("none starts more blocks than that")
     if beyond:
-        others = say_n("{n} starts more blocks", "{n} start more blocks", beyond)
+        others = say_n("{n} kernel starts more blocks than that", "{n} kernels start more blocks than that", beyond)
     return say("the kernels suggest --cores {cube},{vector}: {reason}",
                cube=most_cube, vector=most_vector, reason=chain(kernels, others, by=", "))  # fmt: skip
 
@@ -570,7 +571,7 @@ def _pairs(sweep: Sweep, sets: list[tuple[int, ...]]) -> list[StreamPair]:
     ``sets``: bits, time and over-committed time of each set of streams.
     """
     busy = [sum(ns for bits, ns, _ in sets if bits >> i & 1) for i in range(len(sweep.numbers))]
-    notable = [ns >= _NOTABLE * sum(ns for _, ns, _ in sets) for ns in busy]
+    notable = [ns >= _NOTABLE * fsum(ns for _, ns, _ in sets) for ns in busy]
     pairs = []
     for i, j in combinations(range(len(busy)), 2):
         both = [(ns, over) for bits, ns, over in sets if bits >> i & 1 and bits >> j & 1]

@@ -9,6 +9,7 @@ are reported without a verdict: their peak is not in the profile.
 from __future__ import annotations
 
 import re
+from math import fsum
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -131,7 +132,7 @@ def _sides(means: dict[str, float], thresholds: Thresholds) -> list[PmuSide]:
             pattern=_pattern(ranked, memory, thresholds),
             units=ranked,
             time_ns=None if time is None else round(time * NS_PER_US),
-            idle_least=max(1 - sum(units.values()), 0.0) if memory else None,
+            idle_least=max(1 - fsum(units.values()), 0.0) if memory else None,
         )
         sides.append(side)
     working = [s for s in sides if s.units[0].ratio > 0] or sides[:1]

@@ -27,6 +27,8 @@ _BYTES: Final = {
     "FLOAT64": 8, "INT64": 8, "UINT64": 8, "COMPLEX64": 8, "COMPLEX128": 16,
 }  # fmt: skip
 HALF: Final = ("FLOAT16", "BF16")
+#: Bytes of which rows of matrices should be multiples (CANN, graph fusion patterns: MatMulTransposeWeightFusionPass).
+ALIGNED: Final = 512
 #: Nothing in a device's memory has more elements.
 _MOST_ELEMENTS: Final = 1 << 48
 
@@ -44,7 +46,8 @@ class Cost(Struct, frozen=True):
     there are none or the type's rate is not known.
     ``vector``: operations on single elements, a function like exp is one; None: not known.
     ``bytes``: of memory, each input read once and each output written once; None: a type or an output is not recorded.
-    ``dims``: batch, M, N, K of a matrix product, where they are certain.
+    ``dims``: batch, M, N, K of a matrix product, where they are certain. ``inner``: of its matrices in ND, the bytes of
+    those innermost dimensions that are no multiple of 512.
     ``note``: why least and most differ, or what was taken for granted, words separated by a space: ``padded`` (the
     format's shape is), ``transposes`` and ``layout`` (undecided), ``groups`` and ``lengths`` (data), ``mask`` (what it
     hides is data), ``causal`` (a compressed mask: a window would be less).
@@ -57,6 +60,7 @@ class Cost(Struct, frozen=True):
     bytes: tuple[int, int] | None
     dims: tuple[int, int, int, int] | None = None
     note: str = ""
+    inner: tuple[int, ...] = ()
 
     @property
     def units(self) -> float | None:
@@ -80,6 +84,14 @@ class Tensor(Struct, frozen=True):
     def given(self) -> bool:
         """Tell a tensor of at least one dimension that has elements."""
         return bool(self.shape) and 0 not in self.shape
+
+    @property
+    def unaligned(self) -> int | None:
+        """The bytes of its innermost dimension where they are no multiple of 512; None: they are, or nothing tells."""
+        size = _BYTES.get(self.dtype)
+        if size is None or self.format != "ND" or len(self.shape) < 2:
+            return None
+        return int(self.shape[-1] * size) if self.shape[-1] * size % ALIGNED else None
 
     def bytes(self) -> tuple[int, int] | None:
         """Return its bytes: of what may not have been given from 0; None where the type is not known."""

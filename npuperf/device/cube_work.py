@@ -9,10 +9,10 @@ neither counts as it stands.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from npuperf.base.units import NS_PER_S
 from npuperf.device.chip_rate import CubeRate
@@ -29,8 +29,6 @@ from npuperf.model.tasks import Tasks, Work
 _HALF_RATIO: Final = 0.0005
 #: Beyond the rounding of ratios and times nothing is tolerated but this part.
 TOLERANCE: Final = 1e-3
-#: A rated clock is a whole number of MHz: so much is the rounding of the counters that tell it.
-_WHOLE: Final = 1e-4
 #: What a task's code says of shapes that do not fit its formula, and where there is none.
 _UNFIT, _NOTHING = -2, -1
 #: Combinations of type, shapes and operands that formulas are asked for: of programs with dynamic shapes every kernel
@@ -49,13 +47,22 @@ _PIPES: Final[dict[str, IdleCause]] = {
 }
 
 
+R = TypeVar("R", bound="KernelRows")
+
+
 class Peak(Struct, frozen=True):
-    """What cube cores reach at most in FP16 or BF16, and what tells it."""
+    """What cube cores reach at most in FP16 or BF16, and what tells it.
+
+    ``inferred``: from waves of blocks; then ``most_flop_per_s`` is that of the fastest chip that is throttled
+    throughout, if it may be one.
+    """
 
     flop_per_s: float
     basis: Literal["counters", "info", "chip", "asked"]
     cores: int | None = None
     mhz: float | None = None
+    inferred: bool = False
+    most_flop_per_s: float | None = None
 
     @classmethod
     def of(cls, rate: CubeRate | None, cores: Cores, soc: str | None, asked: bool) -> Peak | None:
@@ -63,11 +70,8 @@ class Peak(Struct, frozen=True):
 
         ``asked``: cores or the chip are what the user says.
         """
-        if rate is not None and rate.cores and rate.mhz and abs(rate.mhz - round(rate.mhz)) <= _WHOLE * rate.mhz:
-            mhz = float(round(rate.mhz))
-            return cls(cube_flop_per_s(rate.cores * mhz), "counters", rate.cores, mhz)
         if rate is not None:
-            return cls(rate.flop_per_s, "counters", rate.cores, rate.mhz)
+            return cls(rate.flop_per_s, "counters", rate.cores, rate.mhz, rate.inferred, rate.most_flop_per_s)
         chip = chip_of_soc(soc or "")
         if chip is None or chip.mhz is None:
             return None
@@ -136,16 +140,27 @@ class Costs(Struct, frozen=True):
         return least, most, scale
 
 
-class CubeWork(Struct, frozen=True):
+class KernelRows(Struct, frozen=True):
+    """Columns of some of the tasks, a row each, in the order of their tasks; ``task``: their place among these."""
+
+    task: I64
+
+    def rows_of(self: R, chosen: slice, names: Iterable[str]) -> R:
+        """Return those of a stretch of the tasks, with their places in it; ``names``: of the other columns."""
+        here = slice(*np.searchsorted(self.task, [chosen.start, chosen.stop]).tolist())
+        columns = {name: getattr(self, name)[here] for name in names}
+        return structs.replace(self, task=self.task[here] - chosen.start, **columns)
+
+
+class CubeWork(KernelRows, frozen=True):
     """What kernels do on cube cores, a row each, in the order of their tasks. FLOP are in FP16 units.
 
-    ``task``: their place among the tasks; ``busy``: by counters, NaN: not recorded, or odd; ``least``, ``most``: useful
+    ``busy``: by counters, NaN: not recorded, or odd; ``least``, ``most``: useful
     by shapes, and no more than busy; NaN: no formula, or a contradiction; ``scale``: what a FLOP of its type is in FP16
     units; ``unused``: the share of cube cores that a kernel has no blocks for; ``cause``: what its cores do while they
     multiply nothing.
     """
 
-    task: I64
     busy: F64
     least: F64
     most: F64
@@ -189,9 +204,7 @@ class CubeWork(Struct, frozen=True):
 
     def part(self, chosen: slice) -> CubeWork:
         """Return what a stretch of the tasks does."""
-        here = slice(*np.searchsorted(self.task, [chosen.start, chosen.stop]).tolist())
-        columns = {name: getattr(self, name)[here] for name in self.__struct_fields__}
-        return CubeWork(**{**columns, "task": self.task[here] - chosen.start})
+        return self.rows_of(chosen, self.__struct_fields__[1:])
 
 
 def _busy(tasks: Tasks, rows: I64, most: F64) -> tuple[F64, F64, Mask]:

@@ -7,13 +7,15 @@ While any kernel has cube cores its time is theirs: products fill it as far as c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_S
+from npuperf.device.chip_rate import RanClocks
 from npuperf.device.cube_work import CAUSES, TOLERANCE, CubeWork, Peak
 from npuperf.device.roofline import MeasuredKernels, Recoverable, RecoverableOver
 from npuperf.device.study import Study
@@ -28,7 +30,7 @@ from npuperf.model.efficiency_result import (
 )
 from npuperf.model.groups import alike, largest
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import F64, I64, Mask
+from npuperf.model.labels import F64, I16, I64, Mask
 
 _OVERBOOKED: Final = say(
     "kernels that run side by side are busy for longer than there are cube cores, so their counters cannot be added up"
@@ -52,14 +54,15 @@ class DeviceEfficiency(Struct, frozen=True):
     again: tuple[Mask, Mask]
     roofs: Roofs
     won: RecoverableOver
+    ran: RanClocks | None
 
     @classmethod
-    def of(cls, study: Study, measured: MeasuredKernels) -> DeviceEfficiency:
-        """``measured``: of the study's tasks."""
+    def of(cls, study: Study, measured: MeasuredKernels, mhz: I16 | None = None) -> DeviceEfficiency:
+        """``measured``: of the study's tasks; ``mhz``: the clock of each of them, 0 unknown."""
         tasks, work, roofline = study.profile.tasks, measured.work, measured.roofline
         cube = Intervals.union(tasks.start[work.task], tasks.end[work.task])
         return cls(study, measured.peak, work, cube, _computed_anew(study, work), roofline.rates.roofs(),
-                   roofline.recoverable(tasks))  # fmt: skip
+                   roofline.recoverable(tasks), RanClocks.of(tasks, mhz))  # fmt: skip
 
     def of_windows(self, windows: Intervals, *, modules: bool = False) -> list[Efficiency]:
         """Sum up windows, also by ``modules``; what a kernel does within one is as much of it as of its time."""
@@ -69,6 +72,7 @@ class DeviceEfficiency(Struct, frozen=True):
         last = np.searchsorted(start, windows.end).tolist()
         borders = zip(windows.start.tolist(), windows.end.tolist(), first, last, strict=True)
         won = self.won.within(windows)
+        ran = [None] * len(windows) if self.ran is None else self.ran.within(windows)
         found = []
         for at, (begin, stop, low, high) in enumerate(borders):
             here = slice(low, high)
@@ -76,7 +80,8 @@ class DeviceEfficiency(Struct, frozen=True):
             weight = inside / (end[here] - start[here])
             parts = {name: int(v[at]) for name, v in split.items()}
             of_modules = self._modules(here, weight, inside) if modules else []
-            found.append(self._sum(here, weight, inside, cube[at], parts, won[at], of_modules))
+            one = self._sum(here, weight, inside, cube[at], parts, won[at], of_modules)
+            found.append(one if ran[at] is None else structs.replace(one, ran_mhz=ran[at]))
         return found
 
     def _sum(
@@ -100,8 +105,13 @@ class DeviceEfficiency(Struct, frozen=True):
             ("padded", float((busy - most)[counted & told].sum())),
             ("cube_busy_without_formula", float(busy[~told].sum())),
         ]
-        idle = per_ns * cube_ns - sum(flop for _, flop in products)
-        overbooked = idle < -TOLERANCE * per_ns * cube_ns
+        rest = per_ns * cube_ns - fsum(flop for _, flop in products)
+        overbooked = rest < -TOLERANCE * per_ns * cube_ns
+        # Of what has no counters all is open but the cores that it has no blocks for: these multiply nothing.
+        open_ = np.maximum(per_ns * (ns * (1 - work.unused[here])) - most, 0.0)[~counted]
+        uncounted = min(float(open_.sum()), max(rest, 0.0))
+        idle = max(rest, 0.0) - uncounted
+        products += [("cube_uncounted", uncounted), ("cube_idle", idle)]
         certain, possible = (anew[here] for anew in self.again)
         kernels = float(least[~possible].sum()), float(most[~certain].sum())
         cube_time = float(ns.sum())
@@ -111,6 +121,8 @@ class DeviceEfficiency(Struct, frozen=True):
             cube_cores=self.peak.cores,
             clock_mhz=self.peak.mhz,
             basis=self.peak.basis,
+            inferred=self.peak.inferred,
+            most_flop_per_s=self.peak.most_flop_per_s,
             peak_flop_per_s=self.peak.flop_per_s,
             span_ns=split["span"],
             cube_busy_flop=known_busy,
@@ -118,11 +130,12 @@ class DeviceEfficiency(Struct, frozen=True):
             useful_flop=useful,
             hfu=_over(useful, whole),
             mfu=Mfu(kernels=_over(kernels, whole)),
-            parts=[] if overbooked else _parts([*products, ("cube_idle", max(idle, 0.0))], cube_ns, split, per_ns),
-            idle=[] if overbooked else self._idle(here, weight, ns, max(idle, 0.0)),
+            parts=[] if overbooked else _parts(products, cube_ns, split, per_ns),
+            idle=[] if overbooked else self._idle(here, weight, ns, idle),
             formula_share=float(ns[told].sum()) / cube_time if cube_time else None,
             contradictions=int(np.count_nonzero(work.contradicts[here])),
             odd=int(np.count_nonzero(work.odd[here])),
+            uncounted=int(np.count_nonzero(~counted)),
             recomputed_flop=(float(least[certain].sum()), float(most[possible].sum())),
             reason=_OVERBOOKED if overbooked else None,
             roofs=self.roofs,
@@ -161,7 +174,8 @@ class DeviceEfficiency(Struct, frozen=True):
         done = np.where(work.counted[here], _filled(work.busy[here]), _filled(work.most[here])) * weight
         rest = np.maximum(per_ns * ns - done, 0.0)
         unused = np.minimum(work.unused[here] * per_ns * ns, rest)
-        sums = np.bincount(work.cause[here], weights=rest - unused, minlength=len(CAUSES))
+        waiting = np.where(work.counted[here], rest - unused, 0.0)
+        sums = np.bincount(work.cause[here], weights=waiting, minlength=len(CAUSES))
         sums[CAUSES.index("cores_unused")] += unused.sum()
         total = float(sums.sum())
         if not total or not idle:

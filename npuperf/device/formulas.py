@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from npuperf.device import attention_formulas as attention
 from npuperf.device import cube_formulas as cube
@@ -72,7 +72,11 @@ def cost_of(type: str, core: str | None, shapes: tuple[Shape, ...], operands: Op
     outputs = _tensors(outs, operands.out_dtypes, operands.out_formats) if outs is not None else None
     if inputs is None or (outs is not None and outputs is None):
         return None
-    return kind.cost(Call(inputs, outputs, operands.hf32))
+    cost = kind.cost(Call(inputs, outputs, operands.hf32))
+    if cost is None or cost.dims is None:
+        return cost
+    inner = tuple(size for tensor in inputs[:2] if (size := tensor.unaligned) is not None)
+    return structs.replace(cost, inner=inner) if inner else cost
 
 
 def _tensors(shapes: tuple[Shape, ...], dtypes: tuple[str, ...], formats: tuple[str, ...]) -> tuple[Tensor, ...] | None:

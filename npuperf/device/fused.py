@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -92,7 +93,7 @@ def _of_scope(scope: str, parts: dict[str, list[int]], sides: _Sides) -> SuperKe
     """Compare one scope, found by the names of its first and last operators."""
     before, after = sides.before, sides.after
     rows = [np.array(at) for at in parts.values()]
-    took = sum(float(after.dur[at].mean()) for at in rows)
+    took = fsum(float(after.dur[at].mean()) for at in rows)
     pieces, broken = _broken(parts)
     answer = partial(_check, scope, log=sides.log, new_ns=round(took), count=max(map(len, rows)), parts=pieces)
     if not len(before):
@@ -105,7 +106,7 @@ def _of_scope(scope: str, parts: dict[str, list[int]], sides: _Sides) -> SuperKe
         missing = next(name for name, r in zip(parts, replaced, strict=True) if r is None)
         absent = say("the operators that {name} names are not in the earlier profile", name=missing)
         return answer(chain(absent, broken))
-    was = sum(float(r.elapsed.mean()) for r in known)
+    was = fsum(float(r.elapsed.mean()) for r in known)
     judged = judge_shift(
         [_in_steps([(r.step, r.elapsed) for r in known])],
         [_in_steps([(after.step[at], after.dur[at]) for at in rows])],
@@ -127,7 +128,7 @@ def _of_scope(scope: str, parts: dict[str, list[int]], sides: _Sides) -> SuperKe
         kernels=sum(r.kernels for r in known),
         block_expected=expected or None,
         old_ns=round(was),
-        gaps_ns=round(sum(float(r.gaps.mean()) for r in known)),
+        gaps_ns=round(fsum(float(r.gaps.mean()) for r in known)),
     )
 
 

@@ -20,7 +20,7 @@ from npuperf.base.messages import Message, say, say_n
 from npuperf.device.study import Study
 from npuperf.model.chip import hbm_of_soc
 from npuperf.model.device import DeviceProfile
-from npuperf.model.device_memory import DeviceMemory, MemoryBlocks, Samples
+from npuperf.model.device_memory import DeviceMemory, MemoryBlocks, PlannedBlocks, Samples
 from npuperf.model.groups import alike, distinct, first_rows, sums_of, tally
 from npuperf.model.host import Lines
 from npuperf.model.intervals import Intervals, passed
@@ -32,19 +32,23 @@ from npuperf.model.memory_result import (
     MemoryBlock,
     MemoryClass,
     MemoryCurve,
+    MemoryGraph,
     MemoryStep,
     ModuleBytes,
+    PlannedOperator,
     TrainingPart,
 )
 from npuperf.model.tasks import NO_TIME
 
 CLASSES: Final[tuple[MemoryClass, ...]] = get_args(MemoryClass)
-LASTING, ACTIVATION, GRADIENT, TEMPORARY, UNRELEASED, WORKSPACE, KV_CACHE, UNKNOWN = range(len(CLASSES))
+LASTING, ACTIVATION, GRADIENT, TEMPORARY, UNRELEASED, WORKSPACE, KV_CACHE, GRAPH_POOL, UNKNOWN = range(len(CLASSES))
 #: By their places among those of training.
 _PARTS: Final[tuple[TrainingPart, ...]] = get_args(TrainingPart)
 FORWARD, BACKWARD = map(_PARTS.index, ("forward", "backward"))
 #: Lists of a document: groups of blocks that lived at the peak, and its largest blocks.
 _GROUPS, _BLOCKS = 200, 50
+#: Operators of a graph that are named.
+_OPERATORS: Final = 5
 #: Slices of the curve.
 _SLICES: Final = 240
 #: A leak shows in steps but the last, of which it is not known what it keeps: so many are needed.
@@ -93,6 +97,12 @@ class MemoryStudy(Struct, frozen=True):
     def blocks(self) -> MemoryBlocks:
         """Every block of PyTorch's allocator that is recorded."""
         return self.memory.blocks
+
+    def last_uses(self) -> I64:
+        """Return when each block was used last, NO_TIME for those of which no use is recorded."""
+        accesses, found = self.memory.accesses, np.full(len(self.blocks), NO_TIME)
+        found[accesses.block] = accesses.time  # of several the last one stays, as they are in order
+        return found
 
     def alive_at(self, time: int) -> I64:
         """Return the blocks that live just after a time, in order of their beginning."""
@@ -218,6 +228,9 @@ def _purposes(memory: DeviceMemory, profile: DeviceProfile, study: Study | None,
     if study is not None and not study.sections.part.names:
         kind[_of_kv_cache(blocks, lasting, steps)] = KV_CACHE
         inferred |= kind == KV_CACHE
+    if len(memory.of_graphs):
+        kind[memory.of_graphs] = GRAPH_POOL
+        inferred &= ~memory.of_graphs
     return Purpose(kind, inferred, step, asked, given_back, module, where)
 
 
@@ -340,6 +353,7 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
         steps=steps,
         leaks=leaks,
         curve=_curve(study, origin),
+        graphs=_graphs(memory.planned),
     )
 
 
@@ -365,6 +379,36 @@ def _modules(samples: Samples, at: int | None) -> list[ModuleBytes]:
         if most:
             found.append(ModuleBytes(name=name, bytes=_sample(own, at) or 0, most_bytes=most))
     return sorted(found, key=lambda m: (-m.bytes, -m.most_bytes, m.name))
+
+
+def _graphs(planned: PlannedBlocks) -> list[MemoryGraph]:
+    """Return what each graph has planned at most, the largest first: a block lives through the last that has it."""
+    group = alike(planned.graph, planned.model.codes) if len(planned) else planned.graph
+    found = []
+    for one in range(int(group.max(initial=-1)) + 1):
+        own = planned.filter(group == one)
+        nodes = np.unique(own.start)
+        lives = held(own.start, own.end + 1, own.size, nodes)
+        node = int(nodes[lives.argmax()])
+        there = own.filter((own.start <= node) & (own.end >= node))
+        names, sizes = np.unique(there.name.codes), np.zeros(len(own.name.names) + 1, np.int64)
+        np.add.at(sizes, there.name.codes, there.size)  # of -1, no name, the last one
+        largest = names[np.argsort(-sizes[names], kind="stable")][:_OPERATORS].tolist()
+        model = own.model[0]
+        found.append(
+            MemoryGraph(
+                model=None if model == "0" else model,
+                graph=int(own.graph[0]) if own.graph[0] >= 0 else None,
+                blocks=len(own),
+                peak_bytes=int(lives.max()),
+                node=node,
+                largest=[
+                    PlannedOperator(operator=there.name.names[code] if code >= 0 else None, bytes=int(sizes[code]))
+                    for code in largest
+                ],
+            )
+        )
+    return sorted(found, key=lambda graph: -graph.peak_bytes)
 
 
 def _fragments(study: MemoryStudy) -> float | None:

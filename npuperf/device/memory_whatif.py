@@ -64,6 +64,12 @@ class Lives(Struct, frozen=True):
     end: I64
     size: I64
 
+    def ended(self, last: I64) -> Lives:
+        """Return the same with blocks that live no longer than just after a time of each (NO_TIME: as they do)."""
+        until = np.where(last == NO_TIME, NO_TIME, last + 1)[self.block]
+        end = np.where(until == NO_TIME, self.end, np.minimum(self.end, until))
+        return Lives(self.block, self.start, end, self.size)
+
     def scaled(self, chosen: Mask, factor: float) -> Lives:
         """Return the same with some blocks of another size, rounded up as the allocator does."""
         scaled = np.ceil(self.size * factor / ROUNDED).astype(np.int64) * ROUNDED
@@ -291,16 +297,24 @@ def _at_last_use(memory: MemoryStudy, study: Study | None, _: Change) -> _Made |
     """End blocks with the last kernel that has an input of their size, where no other block of that size lives.
 
     All others end with the first kernel after they were asked for: more than that is not known of them. No addresses
-    are recorded, so for certain nothing is gained.
+    are recorded, so for certain nothing is gained. Where accesses are, which only msmemscope records, they tell.
     """
+    if len(memory.memory.accesses):
+        last = memory.last_uses()
+        whole = np.where(memory.blocks.freed == NO_TIME, NO_TIME, last)  # of the others uses may follow the window
+        unused = int(np.count_nonzero(last == NO_TIME))
+        return _Made(lambda b: b.ended(whole), lambda b: b.ended(last), [
+            say("whatever uses a block is among its recorded accesses (those of torch's and ATB's operators are)"),
+            *([say_n("{n} block without any access stays as it is", "{n} blocks without any access stay as they are",
+                     unused)] if unused else []),
+        ])  # fmt: skip
     reads = None if study is None or not memory.memory.time_known else _reads(study)
     if reads is None:
         return say("which kernels read a block is not recorded: that takes launches and input shapes (npuperf profile "
                    "--activities cpu,npu --level 1 --shapes)")  # fmt: skip
     launched, at, sizes = reads
     blocks, end = memory.blocks, ends_of(memory.blocks)
-    first = np.append(launched, NO_TIME)[passed(launched, blocks.start, before=True)]
-    last = np.where(first == NO_TIME, end, np.minimum(first + 1, end))
+    last = np.append(launched, NO_TIME)[passed(launched, blocks.start, before=True)]
     order = np.lexsort((at, sizes))
     at, sizes = at[order], sizes[order]
     by_size = np.argsort(blocks.size, kind="stable")
@@ -312,12 +326,8 @@ def _at_last_use(memory: MemoryStudy, study: Study | None, _: Change) -> _Made |
         times = at[slice(*np.searchsorted(sizes, [one, one + 1]).tolist())]
         seen = passed(times, np.minimum(end[alone], launched[-1] + 1), before=True) - 1
         found = np.append(times, -1)[seen]
-        last[alone] = np.where((seen >= 0) & (found >= blocks.start[alone]), found + 1, last[alone])
-
-    def earlier(lives: Lives) -> Lives:
-        return Lives(lives.block, lives.start, np.minimum(lives.end, last[lives.block]), lives.size)
-
-    return _Made(_same, earlier, [
+        last[alone] = np.where((seen >= 0) & (found >= blocks.start[alone]), found, last[alone])
+    return _Made(_same, lambda b: b.ended(last), [
         say("no addresses are recorded: a block of a size that no other has is read by kernels with such an input, and "
             "others may not be read again at all, so nothing of this is certain")
     ])  # fmt: skip

@@ -756,7 +756,7 @@ def _operators(study: Study, tasks: Tasks) -> tuple[OperatorTime, ...]:
 #: Waiting of a smaller part of the exposed communication is not worth a word.
 _NOTABLE: Final = 0.05
 #: Its times run from the first payload to the end of the closing task, and so hold waiting.
-_WAITS: Final = "RDMA"
+WAITS: Final = "RDMA"
 
 
 def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
@@ -828,14 +828,14 @@ def least_transfer(summary: RankSummary) -> I64:
     row = alike(moved.op, moved.transport.codes)
     first = np.unique(row, return_index=True)[1]
     op, transport = moved.op[first], moved.transport.take(first)
-    count = _side_by_side(summary.links)
+    count = links_side_by_side(summary.links)
     type_, group = operations.type.take(op), operations.group.take(op)
-    beside = np.array([0 if (transport[i] or "").upper() == _WAITS else count.get((type_[i], group[i], transport[i]), 0)
+    beside = np.array([0 if (transport[i] or "").upper() == WAITS else count.get((type_[i], group[i], transport[i]), 0)
                        for i in range(len(op))], np.int64)  # fmt: skip
     spent = np.bincount(row, weights=moved.ns).astype(np.int64)
     np.maximum.at(least, op, np.where(beside > 0, spent // np.maximum(beside, 1), 0))
     waits, certain = np.zeros((2, len(operations)), np.bool_)
-    waits[op[transport.flag([name.upper() == _WAITS for name in transport.names])]] = True
+    waits[op[transport.flag([name.upper() == WAITS for name in transport.names])]] = True
     certain[op] = True
     least = np.where(certain & ~waits, np.maximum(least, summary.transit), least)
     return np.minimum(least, operations.stay)
@@ -930,7 +930,7 @@ def link_rates(ranks: Sequence[RankSummary], alignment: int) -> list[LinkRate]:
     for name in moved.compact().names:
         rows = moved.flag([own == name for own in moved.names]) & (ns > 0)
         pace = rate(rows)
-        if pace is None or name.upper() == _WAITS:
+        if pace is None or name.upper() == WAITS:
             continue
         cut = rows & (packet > 0) & (count > 0)
         odd = cut & (packet > alignment) & (packet % alignment != 0)
@@ -942,10 +942,10 @@ def link_rates(ranks: Sequence[RankSummary], alignment: int) -> list[LinkRate]:
 
 def links_beside(links: LinkUse) -> int:
     """Return how many links the rank's widest operation uses side by side: it has at least as many partners."""
-    return max(_side_by_side(links).values(), default=0)
+    return max(links_side_by_side(links).values(), default=0)
 
 
-def _side_by_side(links: LinkUse) -> dict[tuple[str | None, str | None, str | None], int]:
+def links_side_by_side(links: LinkUse) -> dict[tuple[str | None, str | None, str | None], int]:
     """Return by type, group and transport how many links an operation uses side by side: a row is one link's."""
     if not len(links):
         return {}

@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import Final, get_args
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from npuperf.base.units import NS_PER_S
 from npuperf.device.attention_formulas import LENGTHS
 from npuperf.device.cores import on_cores
 from npuperf.device.cube_formulas import GROUPS, Cost
-from npuperf.device.cube_work import TOLERANCE, Costs, CubeWork, Peak
+from npuperf.device.cube_work import TOLERANCE, Costs, CubeWork, KernelRows, Peak
 from npuperf.device.partition import alone
-from npuperf.device.pipes import MOST, SIDES, Pipes, ratios
+from npuperf.device.pipes import MOST, Pipes
 from npuperf.model.chip import CUBE_FLOP, Cores, MemoryRates, memory_of_soc, vector_flop_per_s
 from npuperf.model.efficiency_result import Limit, Roofs
 from npuperf.model.groups import alike, sorted_rows
@@ -33,8 +33,8 @@ _CUBE, _VECTOR, _SCALAR, _HBM, _L2, _LAUNCH, _UNKNOWN = range(len(LIMITS))
 #: The part of equal kernels whose speed the others are held against; that of one alone is none: its data may have lain
 #: in L2.
 _BEST: Final = 0.1
-#: What the computing units of cube and of vector cores limit.
-_LIMIT_OF: Final = {"aic": _CUBE, "aiv": _VECTOR}
+#: What limits kernels by their counters: neither side's computing units, or those of cube or of vector cores.
+_BY_COUNTERS: Final = np.array([_UNKNOWN, _CUBE, _VECTOR], np.uint8)
 #: Roofs that are farther away limit nothing: the part of a kernel's time that its nearest roof takes.
 _NEAR: Final = 0.1
 #: A kernel that does nothing takes 1 to 5 us on Atlas A2, by the kind of its cores; what takes longer works.
@@ -123,17 +123,16 @@ class RecoverableOver(Struct, frozen=True):
         return [Recoverable(*row) for row in zip(*sums, strict=True)]
 
 
-class Roofline(Struct, frozen=True):
+class Roofline(KernelRows, frozen=True):
     """The roofs of kernels on cube and vector cores, a row each, in the order of their tasks.
 
-    ``task``: their place among the tasks; ``limit``: what limits them, a place in ``LIMITS``; ``refuted``: they were
+    ``limit``: what limits them, a place in ``LIMITS``; ``refuted``: they were
     faster than their shapes allow; ``roof``: the time of the nearest roof, ns, NaN: none is known; ``least``, ``most``:
     what could be won, ns; ``code``: into ``flop`` (in FP16 units, or operations of vector cores) and ``bytes``, of
     which the last place stands for what is not known.
     """
 
     rates: Rates
-    task: I64
     limit: U8
     refuted: Mask
     roof: F64
@@ -158,7 +157,8 @@ class Roofline(Struct, frozen=True):
         certain = np.minimum(np.maximum(table.least[code], floor), dur)
         near, limit = table.nearest(code, dur, floor)
         limit[~told] = _UNKNOWN
-        counted = _by_counters(tasks, rows, pipes)
+        counted = _BY_COUNTERS.take(pipes.limit[rows])
+        counted[pipes.scalar[rows] > 0] = _SCALAR
         np.copyto(limit, counted, where=(counted != _UNKNOWN) & (limit != _LAUNCH))
         least = np.where(told, dur - _best(code, dur), 0)
         most = np.where(told, dur - np.ceil(certain).astype(np.int64), 0)
@@ -169,14 +169,12 @@ class Roofline(Struct, frozen=True):
         least = np.maximum(least - (dur - _alone(tasks, kind, tasks.work != Work.CONTROL)[rows]), 0)
         most = np.minimum(most, _alone(tasks, kind, tasks.work == Work.COMPUTE)[rows])
         roof = np.where(told, np.minimum(near, dur), np.nan)
-        return cls(rates, rows, limit, refuted, roof, narrow(least, SIGNED), narrow(most, SIGNED),
+        return cls(rows, rates, limit, refuted, roof, narrow(least, SIGNED), narrow(most, SIGNED),
                    np.where(told, code, -1).astype(np.int32), table.flop, table.bytes)  # fmt: skip
 
     def part(self, chosen: slice) -> Roofline:
         """Return that of a stretch of the tasks."""
-        here = slice(*np.searchsorted(self.task, [chosen.start, chosen.stop]).tolist())
-        columns = {name: getattr(self, name)[here] for name in ("limit", "refuted", "roof", "least", "most", "code")}
-        return structs.replace(self, task=self.task[here] - chosen.start, **columns)
+        return self.rows_of(chosen, ("limit", "refuted", "roof", "least", "most", "code"))
 
     def recoverable(self, tasks: Tasks) -> RecoverableOver:
         """Add up over time what the kernels could win."""
@@ -305,22 +303,3 @@ def _best(code: I32, dur: I64) -> I64:
     ordered = dur[sorted_rows(kind, dur)]
     best: I64 = ordered[np.cumsum(count) - count + place]
     return best[kind]
-
-
-def _by_counters(tasks: Tasks, rows: I64, pipes: Pipes) -> U8:
-    """Return what limits kernels by their pipe ratios: the unit that computes, or scalar work; else unknown.
-
-    A unit that computes does where it is busiest. Units that move data tell no roof: they may move the same bytes again
-    and again, or wait.
-    """
-    found, busiest = np.full(len(rows), _UNKNOWN, np.uint8), np.zeros(len(rows), np.float32)
-    for side, computing, moving in SIDES:
-        units = ratios(tasks, rows, side, (("scalar",), computing, moving))
-        if units is None:
-            continue
-        control, compute, move = (np.fmax(one, 0) for one in units)  # 0 where not recorded
-        own = compute.sum(axis=0)
-        leads = (own > MOST) & (own > busiest) & (own >= np.maximum(control[0], move.max(axis=0)))
-        found[leads], busiest[leads] = _LIMIT_OF[side], own[leads]
-    found[pipes.scalar[rows] > 0] = _SCALAR
-    return found

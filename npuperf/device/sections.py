@@ -14,12 +14,13 @@ Sources: torch's record_function in autograd's engine (``autograd::engine::evalu
 from __future__ import annotations
 
 import re
+from math import fsum
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
-from npuperf.base.messages import Message, say, series
+from npuperf.base.messages import Message, Series, say, series, text
 from npuperf.device.blame import main_thread
 from npuperf.device.host_events import CODE, NONE, NOTHING, Nesting, inherited, nearest_said
 from npuperf.model.groups import distinct, tally
@@ -133,7 +134,18 @@ class Sections(Struct, frozen=True):
                 named.append(title if told else say("{part} (inferred)", part=title))
         of_pieces = [title for name, title in PIECES.items() if pieces.get(name, 0) >= _PART_SHARE]
         named += [say("{part} (inferred)", part=title) for title in of_pieces]
-        return [*named, _UNTOLD] if 1 - sum(shares.values()) >= _PART_SHARE else named
+        return [*named, _UNTOLD] if 1 - fsum(shares.values()) >= _PART_SHARE else named
+
+
+def parts_of(label: Message) -> frozenset[str]:
+    """Return the parts (in English) that a label of :meth:`Sections.label` names, inferred ones too, and its range."""
+    values = label.parameters
+    parts, around = values.get("parts"), values.get("range")
+    named = [part for part in parts.items if part != _UNTOLD] if isinstance(parts, Series) else []
+    titles = [part.parameters.get("part", part) if isinstance(part, Message) else part for part in named]
+    if not isinstance(parts, Series) and around is None:
+        titles = [label]
+    return frozenset(text(title) for title in titles) | ({str(around)} if around is not None else frozenset())
 
 
 def _shares(labels: Labels, weight: I64) -> list[tuple[str, float]]:

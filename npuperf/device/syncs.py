@@ -269,17 +269,18 @@ def waits_of_frameworks(syncs: Syncs, nesting: Nesting) -> U8:
 
 def sync_names(point: SyncPoint) -> set[str]:
     """Return every name that an expression may call a sync point by: code line, operator, call, what it waits for."""
-    named = {name for name in (point.where, point.op, point.name) if name}
-    return {sync_name(point), _short(point), point.kind, *named}
+    return wait_names(point.where, point.op, point.name, point.kind)
+
+
+def wait_names(where: str | None, op: str | None, call: str, kind: str) -> set[str]:
+    """Return every name of a wait by its code line, operator, call and what it waits for."""
+    short = (where or op or call).split(" ")[0]
+    return {f"{short}:{kind}", short, kind, *(name for name in (where, op, call) if name)}
 
 
 def sync_name(point: SyncPoint) -> str:
     """Return the name of a sync point in expressions: code line, else operator, else call, and what it waits for."""
-    return f"{_short(point)}:{point.kind}"
-
-
-def _short(point: SyncPoint) -> str:
-    return (point.where or point.op or point.name).split(" ")[0]
+    return f"{(point.where or point.op or point.name).split(' ')[0]}:{point.kind}"
 
 
 # -- Reads of single values: which of them wait for the device.

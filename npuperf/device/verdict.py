@@ -194,7 +194,7 @@ def _by_elasticity(
     if host_first and span - partition.compute_ns >= thresholds.idle_share * span:
         bound = "host"
     effect = {name: share(max(value, 0.0) / 10) for name, value in values.items()}  # of a tenth less
-    others = [say("{name} {effect}", name=_NAME[n], effect=effect[n]) for n in values if n != bound]
+    others = [say("10 % less {name} by {effect}", name=_NAME[n], effect=effect[n]) for n in values if n != bound]
     lever = say(
         "10 % less {time} shortens {what} by {effect} ({others})",
         time=_TIME[bound],

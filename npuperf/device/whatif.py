@@ -5,9 +5,9 @@
     target     = "host" [":" cause] | "latency" | "compute" | "comm" | "copies" | "op:" type
                | "launches" [":" type] | "sync" [":" place]
 
-``factor`` scales the target's time (0 removes it); ``type`` and ``place`` may hold wildcards. A sync is there or
-not, so its factor is 0. ``launches*0.5`` means that two kernels become one launch. Or an expression is of memory
-alone (:mod:`npuperf.device.memory_whatif`):
+``factor`` scales the target's time (0 removes it); ``type`` and ``place`` may hold wildcards, and where no type has
+exactly that name those that begin with it are meant. A sync is there or not, so its factor is 0. ``launches*0.5``
+means that two kernels become one launch. Or an expression is of memory alone (:mod:`npuperf.device.memory_whatif`):
 
     change     = "block:" operator "*" factor | "batch*" factor | "recompute:" part | "free_at_last_use"
                | "hccl_buffer=" megabytes
@@ -16,7 +16,7 @@ alone (:mod:`npuperf.device.memory_whatif`):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase, translate
 from threading import Lock
 from typing import Final, Literal
@@ -26,17 +26,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from npuperf.base.errors import UsageError
-from npuperf.base.messages import say, series
+from npuperf.base.messages import Message, chain, first_few, say, series
 from npuperf.base.units import forms
 from npuperf.device.blame import blame_intervals, event_causes
 from npuperf.device.host_events import BETWEEN, CAUSES, CODE, LAUNCHING, NONE, NOT_LAUNCHING
 from npuperf.device.maxplus import NEVER, Program
 from npuperf.device.replay import Replay, Replayed
 from npuperf.device.study import Study
-from npuperf.device.syncs import sync_names
+from npuperf.device.syncs import sync_names, wait_names
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals, narrow
 from npuperf.model.labels import F64, I64, U8, Labels, Mask
+from npuperf.model.result import Result
 from npuperf.model.tasks import Work
 
 # -- What the host time between two launches is for: causes, calls that launch, pauses.
@@ -112,6 +113,9 @@ _OF_MEMORY: Final = re.compile(
 _MEMORY: Final = ("block", "batch", "recompute", "free_at_last_use", "hccl_buffer")
 #: Names longer than this are named by a part of them; signs that mean something in expressions are wildcards.
 _LONG: Final = 60
+_WILD: Final = re.compile(r"[*?\[]")
+#: So many types are named as taken, and so many names where none matches.
+_NAMED_TYPES, _NEAREST = 6, 4
 _MEANING: Final = re.compile(r"[,*?\[]")
 _WORK: Final = {"compute": Work.COMPUTE, "comm": Work.COMMUNICATION, "copies": Work.OTHER}
 _NAMED: Final = ("host", "op", "launches", "sync", "block")
@@ -450,7 +454,7 @@ def _change(scene: Scene, program: Program, change: Change) -> tuple[Program, bo
     if change.target == "sync":  # the host goes on where it waited
         waited, found = program.waited_ns.copy(), False
         for point in scene.study.points:
-            if change.name is None or any(fnmatchcase(name, change.name) for name in sync_names(point)):
+            if change.name is None or _any_means(change.name, sync_names(point)):
                 waited[replay.sync[point.calls]] = NEVER
                 found = True
         return program.with_columns(waited_ns=waited), found
@@ -468,8 +472,80 @@ def _change(scene: Scene, program: Program, change: Change) -> tuple[Program, bo
 
 
 def _matching(scene: Scene, pattern: str) -> Mask:
-    match = re.compile(translate(pattern.lower())).match
-    return scene.types.flag([match(name.lower()) is not None for name in scene.types.names])
+    meant = set(types_meant(pattern, scene.types.names))
+    return scene.types.flag([name in meant for name in scene.types.names])
+
+
+def types_meant(pattern: str, types: Sequence[str]) -> list[str]:
+    """Return the types that a name in an expression means: by its wildcards, or so called, or else beginning with it.
+
+    Capital letters make no difference.
+    """
+    wanted = pattern.lower()
+    match = re.compile(translate(wanted)).match
+    found = [name for name in types if match(name.lower()) is not None]
+    if found or _WILD.search(pattern):
+        return found
+    return [name for name in types if name.lower().startswith(wanted)]
+
+
+def types_taken(scene: Scene, expression: str) -> Message | None:
+    """Name the types that an expression's ``op:`` and ``launches:`` mean, those with most time first.
+
+    None where it names each as it is called.
+    """
+    taken: dict[str, float] = {}
+    for change in parse(expression):
+        if change.target in ("op", "launches") and change.name:
+            chosen = _matching(scene, change.name)
+            dur = scene.study.profile.tasks.dur[scene.replay.active][chosen]
+            spent = np.bincount(scene.types.codes[chosen], dur, len(scene.types.names)).tolist()
+            named = zip(scene.types.names, spent, strict=True)
+            taken |= {name: ns for name, ns in named if ns and name.lower() != change.name.lower()}
+    names = sorted(taken, key=lambda name: -taken[name])
+    if not names:
+        return None
+    return say("types: {types}", types=first_few(names, _NAMED_TYPES))
+
+
+def refuse_unmatched(expressions: Sequence[str], result: Result) -> None:
+    """Raise UsageError for an expression that names a type, or a wait of the host, which nothing recorded has."""
+    types = list(dict.fromkeys(one.type for one in (*result.operators, *result.window_operators) if one.type))
+    syncs = {name for d in result.devices for s in d.syncs for name in wait_names(s.where, s.torch_op, s.name, s.kind)}
+    for expression in expressions:
+        for change in () if names_ranks(expression) else parse(expression):
+            known = types if change.target in ("op", "launches") else sorted(syncs)
+            if not change.name or not known or change.target not in ("op", "launches", "sync"):
+                continue
+            of_types = change.target != "sync"
+            if types_meant(change.name, types) if of_types else _any_means(change.name, known):
+                continue
+            what = say("what-if: no operator type matches {name}, in {text}", name=change.name, text=repr(expression))
+            if not of_types:
+                what = say("what-if: no wait of the host matches {name}, in {text}", name=change.name,
+                           text=repr(expression))  # fmt: skip
+            lists = "operators" if of_types else "syncs"
+            near = nearest(change.name, known)
+            all_of_them = say("--table {table} lists them", table=lists)
+            meant = say("the nearest: {names}", names=series(near)) if near else None
+            raise UsageError(what, hint=chain(meant, all_of_them))
+
+
+def _any_means(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Return a few names that may be meant by one that nothing has: such as hold it or are spelled alike."""
+    from difflib import get_close_matches
+
+    bare = re.sub(r"[*?\[\]]", "", name).lower()
+    lower = {one.lower(): one for one in known}
+    holding = [one for one in lower if bare and (bare in one or one in bare)]
+    alike = get_close_matches(bare, lower, n=_NEAREST, cutoff=0.5)
+    begun = {one[: len(bare)]: one for one in reversed(lower)}
+    begin_alike = (begun[one] for one in get_close_matches(bare, begun, n=_NEAREST))
+    return [lower[one] for one in dict.fromkeys((*holding, *begin_alike, *alike))][:_NEAREST]
 
 
 def pattern(type_: str, types: Iterable[str] = ()) -> str:

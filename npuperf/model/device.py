@@ -15,8 +15,8 @@ from npuperf.model.chip import Cores
 from npuperf.model.communication import OF_ALL, Communication
 from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.host import HostOps
-from npuperf.model.labels import I64, Columns, Labels
-from npuperf.model.tasks import Tasks
+from npuperf.model.labels import F64, I16, I64, Columns, Labels
+from npuperf.model.tasks import Tasks, Work
 
 # -- Environment variables of a run, as far as they were recorded.
 
@@ -71,6 +71,14 @@ class HostSteps(Columns, frozen=True):
     start: I64
     end: I64
 
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """Return where each step begins and ends, in order of time: from the first of its ranges to the last."""
+        found: dict[int, tuple[int, int]] = {}
+        for i in np.argsort(self.start, kind="stable").tolist():
+            begin, end = found.get(number := int(self.number[i]), (int(self.start[i]), 0))
+            found[number] = begin, max(end, int(self.end[i]))
+        return found
+
     def at(self, time: I64) -> I64:
         """Return the number of the step that contains each time, -1 outside all steps."""
         if not len(self):
@@ -122,7 +130,10 @@ class SecondSources(Struct, frozen=True):
 
 
 #: What of a context is said as a whole, or not at all.
-_EITHER: Final = ("level", "cann", "torch", "torch_npu", "overhead", "stacks", "watches_gc", "command", "git_commit")
+_EITHER: Final = (
+    *("level", "cann", "torch", "torch_npu", "overhead", "stacks", "watches_gc"),
+    *("command", "git_commit", "created"),
+)
 
 
 class Context(Struct, frozen=True):
@@ -132,7 +143,8 @@ class Context(Struct, frozen=True):
     program's command line; ``stacks``: whether call stacks were recorded; ``extras``: the options of ``npuperf
     profile`` that were on and make recording dearer; ``watches_gc``: whether garbage collection was recorded.
     ``options``: all that decide what is recorded, by npuperf's names; ``git_commit``: of the program, with ``-dirty``
-    where files differed from it; ``exported``: tables that the exporter wrote itself, by their fields in a result.
+    where files differed from it; ``created``: when the run began (ISO 8601); ``exported``: tables that the exporter
+    wrote itself, by their fields in a result.
     """
 
     level: str | None = None
@@ -147,6 +159,7 @@ class Context(Struct, frozen=True):
     command: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     git_commit: str | None = None
+    created: str | None = None
     exported: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
@@ -181,11 +194,61 @@ class ProcessProfile(Struct, frozen=True, kw_only=True):
     kineto: bool = False
 
 
+#: The clock of idle cores, MHz (msprof-analyze, freq_analysis): it tells nothing of kernels.
+_IDLE_MHZ: Final = 800
+
+
+class ClockRates(Struct, frozen=True):
+    """The clock of one device's AI Cores over time: epoch ns in order, and MHz from then on."""
+
+    time: I64
+    mhz: I64
+
+    @classmethod
+    def of(cls, time: I64, mhz: I64) -> ClockRates:
+        """Order values by time; one that is no clock is left out, as is one that says what the one before does."""
+        sane = np.flatnonzero((mhz > 0) & (mhz <= np.iinfo(np.int16).max) & (time >= 0))
+        order = sane[np.argsort(time[sane], kind="stable")]
+        kept = order[np.append(True, np.diff(mhz[order]) != 0)[: len(order)]]
+        return cls(time[kept], mhz[kept])
+
+    def during(self, tasks: Tasks) -> tuple[int, int] | None:
+        """Return the least and the most while tasks ran, MHz; None where no value holds then."""
+        busy = np.flatnonzero(tasks.work != Work.CONTROL)
+        if not len(busy) or not len(self.time):
+            return None
+        first = int(np.searchsorted(self.time, tasks.start[busy].min(), side="right")) - 1
+        stop = int(np.searchsorted(self.time, tasks.end[busy].max(), side="left"))
+        held = self.mhz[max(first, 0) : stop]
+        return (int(held.min()), int(held.max())) if len(held) else None
+
+    def of_each(self, tasks: Tasks) -> I16:
+        """Return the highest clock while each task ran, MHz; 0 where none is told: before the first value, or idle."""
+        first = np.searchsorted(self.time, tasks.start, side="right") - 1
+        last = np.maximum(np.searchsorted(self.time, tasks.end, side="left") - 1, first)
+        found = np.zeros(len(tasks), np.int16)
+        known = np.flatnonzero(first >= 0)
+        if len(known):
+            both = np.stack([first[known], last[known] + 1], axis=1).ravel()
+            highest = np.maximum.reduceat(np.append(self.mhz, 0), both)[::2]
+            found[known] = np.where(highest > _IDLE_MHZ, highest, 0)
+        return found
+
+    def averages(self, edges: I64) -> F64:
+        """Return the mean clock between each two neighbouring edges, MHz, 0 before the first value."""
+        time, mhz = self.time, self.mhz.astype(np.float64)
+        so_far = np.append(0.0, np.cumsum(mhz[:-1] * np.diff(time)))
+        at = np.searchsorted(time, edges, side="right") - 1
+        there = np.maximum(at, 0)
+        reached = np.where(at >= 0, so_far[there] + mhz[there] * (edges - time[there]), 0.0)
+        return np.diff(reached) / np.maximum(np.diff(edges), 1)
+
+
 class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     """Everything read about one device of one rank.
 
     ``excerpt``: why the gaps between its tasks are not idle time, as where rows are missing; None: no reason to think
-    so. ``frequency_mhz``: the clock of its AI Cores while it ran tasks, least and most, None where it is not recorded.
+    so. ``frequency``: the clock of its AI Cores over time, None where it is not recorded.
     ``stage``: of a pipeline, from 0, as a file names it, None where none does. ``memory``: None: not recorded.
     """
 
@@ -196,7 +259,7 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
     excerpt: Message | None = None
     second: SecondSources = field(default_factory=SecondSources)
     communication: Communication = field(default_factory=Communication)
-    frequency_mhz: tuple[int, int] | None = None
+    frequency: ClockRates | None = None
     stage: int | None = None
     memory: DeviceMemory | None = None
 
@@ -205,6 +268,11 @@ class DeviceProfile(ProcessProfile, frozen=True, kw_only=True):
         """How many ranks the job has: as its program or its launcher said, or as many as the group of all has."""
         told = self.communication.distributed.get("world_size") or self.context.world_size
         return told or max((len(g.ranks) for g in self.communication.groups if g.kind in OF_ALL), default=0) or None
+
+    @property
+    def frequency_mhz(self) -> tuple[int, int] | None:
+        """The clock of its AI Cores while it ran tasks, least and most, MHz; None where it is not recorded."""
+        return None if self.frequency is None else self.frequency.during(self.tasks)
 
     def without_counters(self) -> DeviceProfile:
         """Return the same without hardware counters."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from npuperf.base.messages import Message
 from npuperf.base.units import MIB
-from npuperf.model.labels import I64, Columns, Labels
+from npuperf.model.labels import I64, Columns, Labels, Mask
 
 # The allocator's rules (torch_npu: NPUCachingAllocator.cpp, which follows CUDACachingAllocator.cpp).
 
@@ -59,12 +59,35 @@ class Counters(Columns, frozen=True):
     reserved: I64
 
 
+class Accesses(Columns, frozen=True):
+    """When blocks were used, ordered by ``time``: the place of the block, and the ``name`` of what read or wrote it."""
+
+    time: I64
+    block: I64
+    name: Labels
+
+
 class Samples(Columns, frozen=True):
     """What was sampled at times, ordered by them, within each ``name``; bytes."""
 
     time: I64
     size: I64
     name: Labels
+
+
+class PlannedBlocks(Columns, frozen=True):
+    """What the graph engine planned when it compiled: a block of a graph's operator, bytes.
+
+    ``start``, ``end``: the places in the graph's order of the first and the last operator that has it. ``model``: the
+    operator that a graph of unknown shapes was cut out for.
+    """
+
+    graph: I64
+    start: I64
+    end: I64
+    size: I64
+    name: Labels
+    model: Labels
 
 
 class Segments(Columns, frozen=True):
@@ -99,11 +122,12 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     """Everything recorded of one device's memory.
 
     ``process``: what the process has of the device, PyTorch's part included; ``modules``: what each module of CANN has,
-    without PyTorch's. ``other``: blocks of another allocator (the graph engine's), which PyTorch's counters leave out.
-    ``segment_events``: when the allocator took memory from the device (size > 0) or gave it back; ``settings``: the
-    allocator's, as a snapshot has them. Only a snapshot tells the ``segment_addresses`` of these events, and what was
-    ``asked`` for each block, rounded: what was handed out may be more. ``time_known``: whether times are those of the
-    device's tasks. ``doubt``: why the blocks are not all there were.
+    without PyTorch's. ``other``: blocks of another allocator (the graph engine's), which PyTorch's counters leave out,
+    and ``planned`` what it planned for graphs. ``segment_events``: when the allocator took memory from the device (size
+    > 0) or gave it back; ``settings``: the allocator's, as a snapshot has them. Only a snapshot tells the
+    ``segment_addresses`` of these events, and what was ``asked`` for each block, rounded: what was handed out may be
+    more; and which are ``of_graphs``, from the pool of a captured graph. ``time_known``: whether times are those of the
+    device's tasks. ``accesses``: only msmemscope tells. ``doubt``: why the blocks are not all there were.
     """
 
     source: MemorySource
@@ -112,10 +136,13 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     process: Samples = field(default_factory=Samples.empty)
     modules: Samples = field(default_factory=Samples.empty)
     other: MemoryBlocks = field(default_factory=MemoryBlocks.empty)
+    planned: PlannedBlocks = field(default_factory=PlannedBlocks.empty)
     segments: Segments = field(default_factory=Segments.empty)
     segment_events: Samples = field(default_factory=Samples.empty)
     segment_addresses: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     asked: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    of_graphs: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    accesses: Accesses = field(default_factory=Accesses.empty)
     failures: tuple[OutOfMemory, ...] = ()
     settings: str | None = None
     hbm: int | None = None

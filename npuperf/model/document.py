@@ -160,11 +160,22 @@ class Document(Model, frozen=True, kw_only=True):
     gates: tuple[Gate, ...] = ()
 
     @property
+    def place(self) -> str | None:
+        """The path that it is about, as a shell takes it, for the commands that its sentences name."""
+        return None
+
+    @property
     def exit_code(self) -> int:
         """The status to leave with: a problem first, then a gate that failed, then one that cannot be judged."""
         if self.problem is not None:
             return self.problem.exit_code
-        found = {gate.status for gate in self.gates if gate.level == "fail"}
+        found = {gate.status for gate in self.stopping}
         if "fail" in found:
             return ExitCode.GATE_FAILED
-        return ExitCode.GATE_UNKNOWN if "cannot_tell" in found else ExitCode.DONE
+        return ExitCode.GATE_UNKNOWN if found else ExitCode.DONE
+
+    @property
+    def stopping(self) -> tuple[Gate, ...]:
+        """The gates that stop a pipeline, those that failed before those that cannot be judged."""
+        stop = (gate for gate in self.gates if gate.level == "fail" and gate.status != "pass")
+        return tuple(sorted(stop, key=lambda gate: gate.status != "fail"))

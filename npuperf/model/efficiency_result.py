@@ -6,6 +6,7 @@ Intervals are least and most.
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Literal
 
 from msgspec import structs
@@ -15,13 +16,15 @@ from npuperf.model.parts import Model
 
 #: Where peak × time goes, in order. ``useful``: the least that shapes prove; ``useful_or_padded``: up to the most that
 #: they do; ``padded``: products beyond that, of padding and masks; ``cube_busy_without_formula``: products of kernels
-#: whose shapes tell no count, or contradict the counters; ``cube_idle``: no products while a kernel has the cube cores;
-#: then, while no kernel has them, the parts of the partition: kernels of vector cores and AI CPU, and the rest.
+#: whose shapes tell no count, or contradict the counters; ``cube_uncounted``: the rest of the time of kernels without
+#: counters, or with odd ones, idle or not; ``cube_idle``: no products while a kernel has the cube cores; then, while no
+#: kernel has them, the parts of the partition: kernels of vector cores and AI CPU, and the rest.
 EfficiencyPartName = Literal[
     "useful",
     "useful_or_padded",
     "padded",
     "cube_busy_without_formula",
+    "cube_uncounted",
     "cube_idle",
     "vector",
     "communication",
@@ -133,16 +136,20 @@ class ModuleEfficiency(Model, frozen=True, kw_only=True):
 class Efficiency(Model, frozen=True, kw_only=True):
     """Where a device's peak × time goes, in a window of ``span_ns``.
 
-    ``basis``: what tells the peak: counters of kernels, info.json with the chip's clock, the chip's name, or what the
-    user gave. ``cube_busy_flop``: products by counters (null: none recorded), ``useful_flop``: by shapes, of kernels
-    whose shapes tell. ``formula_share``: how much of the time of kernels on cube cores these are (null: no such
-    kernel). ``contradictions``: kernels whose shapes contradict each other, or ask for more than counters say was
-    done, which count as without formula; ``odd``: kernels with counters that cannot be. ``recomputed_flop``: what of
-    the useful was computed anew in backward. ``tokens_per_s``: of this device, where the user gave the tokens of a
-    step. ``reason``: why there are no ``parts``. ``recoverable_ns``: what kernels that begin in the window could win,
-    least: were equal ones as fast as the best of them, most: were all as fast as their roof (null: no roof is known);
-    ``roof_contradictions``: kernels that were faster than their shapes allow. ``modules``: of what is judged, those of
-    most time first; empty where neither modules nor ranges are recorded.
+    ``basis``: what tells the peak: counters of kernels, info.json with the chip's clock, the chip's name, or what
+    the user gave; ``inferred``: counters tell it of a known chip alone, by the waves that blocks ran in, and
+    ``most_flop_per_s`` is the peak of another one, if that may be throttled throughout. ``cube_busy_flop``:
+    products by counters (null: none recorded), ``useful_flop``: by shapes, of kernels whose shapes tell.
+    ``formula_share``: how much of the time of kernels on cube cores these are (null: no such kernel).
+    ``contradictions``: kernels whose shapes contradict each other, or ask for more than counters say was done,
+    which count as without formula; ``uncounted``: kernels on cube cores of which no counters tell how busy they
+    are, ``odd``: those of them whose counters cannot be. ``recomputed_flop``: what of the useful was computed anew
+    in backward. ``tokens_per_s``: of this device, where the user gave the tokens of a step. ``reason``: why there
+    are no ``parts``. ``recoverable_ns``: what kernels that begin in the window could win, least: were equal ones as
+    fast as the best of them, most: were all as fast as their roof (null: no roof is known);
+    ``roof_contradictions``: kernels that were faster than their shapes allow. ``modules``: of what is judged, those
+    of most time first; empty where neither modules nor ranges are recorded. ``ran_mhz``: the clock of the kernels
+    that begin in the window, least, mean over time and most (null: not told).
     """
 
     cube_cores: int | None
@@ -161,12 +168,16 @@ class Efficiency(Model, frozen=True, kw_only=True):
     formula_share: float | None
     contradictions: int
     odd: int
+    uncounted: int = 0
     recomputed_flop: tuple[float, float] = (0.0, 0.0)
     reason: Message | None = None
     roofs: Roofs | None = None
     recoverable_ns: tuple[int, int] | None = None
     roof_contradictions: int = 0
     modules: list[ModuleEfficiency] = []
+    ran_mhz: tuple[int, float, int] | None = None
+    inferred: bool = False
+    most_flop_per_s: float | None = None
 
     @property
     def summed(self) -> EfficiencySum:
@@ -201,18 +212,17 @@ class Efficiency(Model, frozen=True, kw_only=True):
             reason=None,
             recoverable_ns=own.recoverable_ns,
             modules=[],
+            ran_mhz=None,
         )
 
     @property
     def _untold_share(self) -> float:
         """How much of the peak may be useful beyond what formulas tell: what kernels without one do on cube cores.
 
-        That is as many products as counters tell; where these are missing or odd, as their time would allow.
+        That is as many products as counters tell; where these are missing or odd, as the time would allow.
         """
         if self.formula_share in (None, 1.0):
             return 0.0
         if self.reason is not None:
             return max(1 - self.hfu[1], 0.0)
-        bounded = self.cube_busy_flop is not None and not self.odd
-        open_: set[EfficiencyPartName] = {"cube_busy_without_formula", *(() if bounded else ("cube_idle",))}
-        return sum(one.share for one in self.parts if one.part in open_)
+        return fsum(one.share for one in self.parts if one.part in ("cube_busy_without_formula", "cube_uncounted"))

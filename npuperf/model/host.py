@@ -27,6 +27,11 @@ _FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)$")
 LIBRARY_FRAME: Final = (
     r"(^|/)(torch|torch_npu|torchair|torchvision|transformers|megatron|mindspeed|numpy)/|site-packages/|dist-packages/"
     r"|(^|/)torchinductor_[^/]*/|(^|/)lib/python3|(^|/)npuperf/(record/)?agent/|^<|^nn\.Module"
+    # Of Python's own modules torch leaves out the folder; a file of the user's by such a name would break torch itself.
+    r"|^(abc|argparse|ast|contextlib|copy|dataclasses|enum|functools|glob|inspect|linecache|operator|os|pathlib|pickle"
+    r"|queue|random|selectors|shutil|signal|socket|ssl|subprocess|tempfile|threading|tokenize|traceback|types|typing"
+    r"|warnings|weakref)\.py\("
+    r"|^(asyncio|collections|concurrent|importlib|json|logging|multiprocessing|re|unittest)/\w+(/\w+)*\.py\("
 )
 _LIBRARY = re.compile(LIBRARY_FRAME)
 #: Frames in which a profiler does its own work: npuperf's agent, torch_npu's profiler, torch's.

@@ -113,6 +113,36 @@ class Collective(Model, frozen=True, kw_only=True):
     last: int | None
 
 
+class CollectiveRate(Model, frozen=True, kw_only=True):
+    """How fast collectives of one kind, number of ranks and size class are, as NCCL-tests defines it; GB/s.
+
+    ``group``: what the program calls their groups, null where not recorded. ``ranks``: null where not known,
+    ``at_least``: links tell no more of them. ``bytes``: of the whole buffers, null where not known, by their elements
+    or (``by_elements`` is false) by what moved over one transport: inferred.
+    ``time_ns``: without waiting for other ranks, at least and at most, as far as that is told; so ``bus_gb_per_s`` has
+    no most where nothing certain is. ``link_gb_per_s``: of each of ``links`` side by side (null: not known) while it is
+    used; ``reference_gb_per_s``: the vendor's figure of a link, shown only. ``unaligned``: operations with packets that
+    are no multiple of 512 bytes, null where packets are not recorded.
+    """
+
+    kind: str
+    group: str | None
+    ranks: int | None
+    at_least: bool
+    size_class: str | None
+    transport: str | None
+    operations: int
+    bytes: int | None
+    by_elements: bool
+    time_ns: tuple[int, int]
+    algorithm_gb_per_s: tuple[float, float | None] | None
+    bus_gb_per_s: tuple[float, float | None] | None
+    link_gb_per_s: float | None
+    links: int | None
+    reference_gb_per_s: float | None
+    unaligned: int | None
+
+
 class Stage(Model, frozen=True, kw_only=True):
     """A pipeline stage: its ranks alike. ``compute_ns``: mean of its ranks; ``bubble_ns``: exposed waiting for other
     stages of its ranks between first forward and last backward, the drain included, mean of its ranks.
@@ -128,12 +158,46 @@ class Stage(Model, frozen=True, kw_only=True):
     vendor_bubble_ns: int | None
 
 
+#: What a stage does in a stretch of a step: work on micro-batches; both, where nothing recorded lies between them; its
+#: own time beside these; waiting for other ranks; communication that is under way, or may be.
+StageDoing = Literal["forward", "backward", "both", "own", "wait", "communication"]
+
+
+class StageTrack(Model, frozen=True, kw_only=True):
+    """What one rank of a stage did in a step: stretches in order, columns of one length, ns after the step's begin.
+
+    ``forward``, ``backward``: the micro-batch that it worked on, from 0, as activations and as gradients follow each
+    other over the links; -1 none, or not told.
+    """
+
+    stage: int
+    rank: int
+    start_ns: list[int]
+    end_ns: list[int]
+    what: list[StageDoing]
+    forward: list[int]
+    backward: list[int]
+
+
+class PipelineStep(Model, frozen=True, kw_only=True):
+    """One step of one pipeline on the job's clock, of median length; ``span_ns``: from the first begin to the last end.
+
+    ``told``: whether micro-batches are told apart; else ``own`` is all that ranks did between communication. Stretches
+    below a 2,000th of the span are left out; of very many, whole stages (``stages`` are the first ones).
+    """
+
+    step: int | None
+    span_ns: int
+    told: bool
+    stages: list[StageTrack]
+
+
 class Pipeline(Model, frozen=True, kw_only=True):
     """All stages together. ``imbalance``: longest over mean stage compute; ``schedule_share``: the schedule's own
     bubble, (p-1)/(v·m+p-1), null where micro-batches cannot be counted. ``interleaving``: chunks of layers per stage
     (virtual stages); ``schedule``: 1F1B, GPipe, interleaved 1F1B or forward only; ``why``: by what that is told, or why
     it is not. ``schedule_wait_ns``, ``imbalance_wait_ns``: their parts of the waiting, of all ranks and of one pipeline
-    (``per_pipeline``).
+    (``per_pipeline``). ``in_time``: one step, null where kernels or exchanges of a pipeline's ranks are not all known.
     """
 
     stages: int
@@ -149,6 +213,7 @@ class Pipeline(Model, frozen=True, kw_only=True):
     imbalance_wait_ns: int
     pipelines: int
     gain_ns_per_step: tuple[int, int] | None
+    in_time: PipelineStep | None = None
 
 
 class Link(Model, frozen=True, kw_only=True):
@@ -261,6 +326,7 @@ class Cluster(Model, frozen=True, kw_only=True):
     links: list[Link]
     roots: list[Root]
     collectives: list[Collective] = []
+    collective_rates: list[CollectiveRate] = []
     pipeline: Pipeline | None = None
     experts: list[Experts] = []
     roles: list[JobRole] = []

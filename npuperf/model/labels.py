@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 I32 = npt.NDArray[np.int32]
+I16 = npt.NDArray[np.int16]
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -142,7 +143,12 @@ T = TypeVar("T", bound="Columns")
 @cache  # looking types up takes long
 def _no_rows(kind: type[Columns]) -> list[Labels | npt.NDArray[Any]]:
     types = [field.type for field in fields(kind)]
-    return [Labels.missing(0) if of is Labels else np.empty(0, get_args(get_args(of)[1])[0]) for of in types]
+    return [Labels.missing(0) if of is Labels else np.empty(0, _number_of(of)) for of in types]
+
+
+def _number_of(kind: Any) -> Any:
+    """Return the type of an array's numbers: it is innermost, and how deep depends on the version of numpy."""
+    return _number_of(get_args(kind)[-1]) if get_args(kind) else kind
 
 
 class Columns(Struct, frozen=True):

@@ -16,9 +16,10 @@ from npuperf.model.parts import Model
 #: ``activation``: handed out in forward, given back later; ``gradient``: handed out in backward, given back after it;
 #: ``temporary``: given back in the step that asked for it, and, where that is known, in the same part of it;
 #: ``unreleased``: not given back within the window; ``workspace``: of CANN's operators;
-#: ``kv_cache``: lasting, many of one size from before the first step, where nothing is trained.
+#: ``kv_cache``: lasting, many of one size from before the first step, where nothing is trained;
+#: ``graph_pool``: of a captured graph, whose memory stays with it.
 MemoryClass = Literal[
-    "lasting", "activation", "gradient", "temporary", "unreleased", "workspace", "kv_cache", "unknown"
+    "lasting", "activation", "gradient", "temporary", "unreleased", "workspace", "kv_cache", "graph_pool", "unknown"
 ]
 
 
@@ -61,6 +62,28 @@ class ModuleBytes(Model, frozen=True, kw_only=True):
     name: str
     bytes: int
     most_bytes: int
+
+
+class PlannedOperator(Model, frozen=True, kw_only=True):
+    """An operator, and the bytes of the blocks that are planned for it and live where most of its graph do."""
+
+    operator: str | None
+    bytes: int
+
+
+class MemoryGraph(Model, frozen=True, kw_only=True):
+    """What the graph engine planned for a graph when it compiled it: the most that lives at once, and where.
+
+    ``model``: the operator that a graph of unknown shapes was cut out for; ``node``: the place, in the graph's order,
+    of the first operator at which most lives; ``largest``: what has most of it there.
+    """
+
+    model: str | None
+    graph: int | None
+    blocks: int
+    peak_bytes: int
+    node: int
+    largest: list[PlannedOperator]
 
 
 class MemoryStep(Model, frozen=True, kw_only=True):
@@ -149,3 +172,4 @@ class Memory(Model, frozen=True, kw_only=True):
     steps: list[MemoryStep]
     leaks: list[Leak]
     curve: MemoryCurve | None
+    graphs: list[MemoryGraph] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, comb, sqrt
+from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist
 from typing import Final
 
@@ -91,13 +91,13 @@ def widening(old: Sequence[F64], new: Sequence[F64], few: float = _FEW) -> float
     """
     runs = [*old, *new]
     samples = sum(map(len, runs))
-    measured = sum(len(run) * autocorrelation(run) for run in runs) / samples
+    measured = fsum(len(run) * autocorrelation(run) for run in runs) / samples
     alike = min(max(measured + _DOUBT / sqrt(samples), 0.0), _MOST_ALIKE)
     per_side = [
-        (sum(map(len, side)), sum(len(run) * inflation(len(run), alike) for run in side)) for side in (old, new)
+        (sum(map(len, side)), fsum(len(run) * inflation(len(run), alike) for run in side)) for side in (old, new)
     ]
-    inverse = sum(1 / n for n, _ in per_side)
-    return max(sqrt(sum(inflated / n**2 for n, inflated in per_side) / inverse), 1 + few * inverse / 2)
+    inverse = fsum(1 / n for n, _ in per_side)
+    return max(sqrt(fsum(inflated / n**2 for n, inflated in per_side) / inverse), 1 + few * inverse / 2)
 
 
 def unevenness(old: F64, new: F64) -> float:
@@ -221,7 +221,7 @@ def _among_runs(old: Sequence[F64], new: Sequence[F64], estimate: float) -> tupl
 
 #: Samples without which a side cannot be judged: five against five are the first that ranks tell apart surely enough.
 LEAST: Final = 5
-_ADVISED: Final = 10  # what --for-compare records
+ADVISED: Final = 10  # what --for-compare records
 _WORTH_NAMING: Final = 10_000  # steps; who needs more has another problem
 _COMMAND: Final = "npuperf profile --for-compare"
 _VERDICTS: Final[dict[int, Outcome]] = {1: "worse", 0: "same", -1: "better"}
@@ -275,7 +275,7 @@ def judge_shift(
             new=Quantity(after.size, "count"),
             least=Quantity(LEAST, "count"),
         )
-        return Judged("cannot_tell", method, tolerance=tolerance, steps=_ADVISED, needs=_more(_ADVISED))
+        return Judged("cannot_tell", method, tolerance=tolerance, steps=ADVISED, needs=_more(ADVISED))
     shift, confidence = shift_interval(old, new), CONFIDENCE
     verdict = _verdict(shift, tolerance)
     if verdict == "cannot_tell":
@@ -343,7 +343,7 @@ def judge_counts(old: Sequence[int], new: Sequence[int]) -> Judged:
 
 
 def _more(steps: int) -> Message:
-    command = _COMMAND if steps <= _ADVISED else f"{_COMMAND} --active {steps}"
+    command = _COMMAND if steps <= ADVISED else f"{_COMMAND} --active {steps}"
     return say(
         "about {steps} steps on each side would decide: {command}", steps=Quantity(steps, "count"), command=command
     )
@@ -358,7 +358,7 @@ def _deciding(old: Sequence[F64], new: Sequence[F64], shift: ShiftInterval, tole
     room = size if size > tolerance else tolerance - size
     ends = shift if size > tolerance else shift_interval(old, new, EQUIVALENCE)
     half = (ends.high - ends.low) / 2
-    now = 2 / sum(1 / sum(map(len, side)) for side in (old, new))
+    now = 2 / fsum(1 / sum(map(len, side)) for side in (old, new))
     if not room or now * (half / room) ** 2 > _WORTH_NAMING:
         return None
-    return max(_ADVISED, ceil(now) + 1, ceil(now * (half / room) ** 2))
+    return max(ADVISED, ceil(now) + 1, ceil(now * (half / room) ** 2))

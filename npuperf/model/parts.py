@@ -210,6 +210,7 @@ class GroupSize(Model, frozen=True, kw_only=True):
 class Workload(Model, frozen=True, kw_only=True):
     """The fingerprint of a recording. Null, or empty, is what the files do not tell.
 
+    ``recorded_at``: when, in UTC (ISO 8601, to the second), as the first event's time or npuperf's own record tells.
     ``options``: the profiler's, as ``name=value``; ``frequency_mhz``: AI Core clock, least and most that was recorded;
     ``recording_overhead``: how many times longer a recorded step took than others of the run; ``settings``:
     environment variables that matter, as ``NAME=value``.
@@ -217,6 +218,7 @@ class Workload(Model, frozen=True, kw_only=True):
 
     command: tuple[str, ...] = ()
     git_commit: str | None = None
+    recorded_at: str | None = None
     soc: str | None = None
     cann: str | None = None
     torch: str | None = None

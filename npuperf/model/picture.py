@@ -17,23 +17,33 @@ from npuperf.model.labels import I64, U8, Columns
 
 #: ``parts``: the device's time split as in a partition; ``waits``: waiting for the host, by what the host did;
 #: ``stream``: one stream's tasks; ``host``: one thread; ``cores``: cube and vector cores in use.
-LaneKind = Literal["parts", "waits", "stream", "host", "cores"]
+#: ``clock``: that of AI Cores, as a share of the highest; ``memory``: allocated, and reserved beyond it, of the most.
+LaneKind = Literal["parts", "waits", "stream", "host", "cores", "clock", "memory"]
 #: Kinds of slices and of busy shares, which decide their colour.
 COLOURS: Final = (
     *("compute", "communication", "transfer", "comm_wait", "other", "control", "host_wait", "launch_latency"),
-    *("dependency_wait", "unattributed", "host_op", "host_sync", "cube", "vector"),
+    *("dependency_wait", "unattributed", "host_op", "host_sync", "cube", "vector", "clock"),
+    *("allocated", "reserved"),
 )
 #: "Nothing" in an index column of slices.
 NOTHING_KNOWN: Final = -1
+#: The number of the device of a picture of a host alone.
+NO_DEVICE: Final = -1
+#: "Not recorded" among the percents of a counter.
+UNCOUNTED: Final = 255
+#: What a picture may tell of a task beside its name and its times.
+Fact = Literal["inputs", "outputs", "core", "blocks", "operator", "moved"]
 
 
 class LaneSlices(Columns, frozen=True):
     """Things of one lane with their exact times, ordered by start; one row each.
 
     ``depth``: the sub-track, 0 the outermost, so that no two of one depth overlap; ``colour``: index into COLOURS;
-    ``name`` and ``where``: indices into the picture's ``names`` (what it is, and the code line), -1 unknown; ``cause``:
-    of waits, the index of the cause's name, else -1; ``launch``: when the host submitted the task, -1 unknown;
-    ``cube`` and ``vector``: cores in use, -1 unknown.
+    ``name``, ``called`` and ``where``: indices into the picture's ``names`` (what it is, of tasks the type; what the
+    recording calls it where that is more; the code line), -1 unknown; ``facts``: index into its ``facts``; ``cause``:
+    of waits, the index of the cause's name, else -1; ``launch``: when the host submitted the task, on which thread
+    (``launch_thread``), ``op``: when its torch operator began, on which (``op_thread``), -1 unknown; ``cube`` and
+    ``vector``: cores in use, -1 unknown.
     """
 
     start: I64
@@ -41,9 +51,14 @@ class LaneSlices(Columns, frozen=True):
     depth: I64
     colour: U8
     name: I64
+    called: I64
     where: I64
+    facts: I64
     cause: I64
     launch: I64
+    launch_thread: I64
+    op: I64
+    op_thread: I64
     cube: I64
     vector: I64
 
@@ -54,7 +69,8 @@ class Lane(Struct, frozen=True):
     The shares of one bucket add up to at most 255 (but for rounding by one each), and every lane of a picture has the
     same number of buckets. Of ``cores`` there is a lane for each side, whose shares are of all its cores. ``slices``:
     exact, in the picture's ``exact`` stretches only; ``cut``, of parts and waits: how many of each stretch are not
-    among them, for there are too many.
+    among them, for there are too many. ``counters``: of tasks, by their names in the files, whole percents of each
+    slice, UNCOUNTED where none was recorded.
     """
 
     kind: LaneKind
@@ -64,6 +80,7 @@ class Lane(Struct, frozen=True):
     stream: int | None = None
     thread: int | None = None
     cut: tuple[int, ...] = ()
+    counters: Mapping[str, U8] = field(default_factory=dict)
 
 
 class Exact(Struct, frozen=True):
@@ -87,10 +104,11 @@ class Picture(Struct, frozen=True):
 
     ``places``: where to look for what a report names, as (kind, name) → (start, end): kinds ``operator`` (the longest
     kernel of a type, and of a type on a core), ``wait`` (cause and name, as "cause: name", the longest wait), ``sync``
-    (the longest call by its name, by its code line, and by name, torch operator and line), ``step`` (number). Parts of
+    (the longest call by its name, by its code line, and by name, torch operator and line), ``step`` (number),
+    ``host`` (of a host alone, the longest event of a name). Parts of
     a name are put together by :func:`place_name`; waits and calls are of what is judged, if there are such.
     ``begin_ns``: where it begins after the device's origin in the document, not 0 only for one step alone; ``why``: why
-    this device is drawn of many, None where all are.
+    this device is drawn of many, None where all are. ``facts``: what many tasks have in common, each once.
     """
 
     rank: int | None
@@ -105,6 +123,7 @@ class Picture(Struct, frozen=True):
     offset_ns: int = 0
     begin_ns: int = 0
     why: Message | None = None
+    facts: tuple[Mapping[Fact, str], ...] = ()
 
 
 def place_name(*parts: str | None) -> str:

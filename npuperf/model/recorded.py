@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from npuperf.base.errors import ExitCode
 from npuperf.base.messages import Message, say
 from npuperf.model.document import Document
@@ -19,13 +21,17 @@ class StepTimes(Model, frozen=True, kw_only=True):
 class ProcessStatus(Model, frozen=True, kw_only=True):
     """What one process said of itself; the states are those of :class:`npuperf.record.agent.session.Session`.
 
-    ``stopped``: at which step npuperf ended recording because of the data's size; ``said``: the profiler's own words.
+    ``stopped``: at which step npuperf ended recording because of the data's size; ``seconds``: how long it recorded;
+    ``said``: the profiler's own words; ``threads``: how many steps each of its threads made, of which those of one are
+    ``step``; ``early``: recording ended before it was complete, with the program unless ``why_early`` says otherwise;
+    ``longer``: how often its window was made longer.
     """
 
     state: str
     pid: int
     host: str
     step: int = 0
+    threads: tuple[int, ...] = ()
     recorded: tuple[int, ...] = ()
     folders: tuple[str, ...] = ()
     warnings: tuple[Message, ...] = ()
@@ -48,7 +54,10 @@ class ProcessStatus(Model, frozen=True, kw_only=True):
     import_error: str | None = None
     own_data: tuple[str, ...] = ()
     early: bool = False
+    why_early: Message | None = None
     stopped: int | None = None
+    seconds: float | None = None
+    longer: int = 0
     why_cpu: Message | None = None
     said: str = ""
 
@@ -56,6 +65,29 @@ class ProcessStatus(Model, frozen=True, kw_only=True):
     def name(self) -> Message:
         """How to call the process."""
         return say("pid {pid}", pid=self.pid) if self.rank is None else say("rank {rank}", rank=self.rank)
+
+
+#: Through what a running program is recorded: npuperf's agent that waits in it, torch_npu's dynamic profiling, msprof,
+#: or npuperf's agent that Python lets in for a while.
+Way = Literal["agent", "torch_npu", "msprof", "remote"]
+WAYS: Final[dict[Way, Message]] = {
+    "agent": say("npuperf's agent, which waits in it"),
+    "torch_npu": say("torch_npu's dynamic profiling"),
+    "msprof": say("msprof --dynamic=on"),
+    "remote": say("npuperf's agent, which Python's sys.remote_exec lets in until the recording is over"),
+}
+
+
+class Attached(Model, frozen=True, kw_only=True):
+    """A program that ran already: the process that was named, how it was started, and what was asked of it.
+
+    ``pids``: the processes that were asked.
+    """
+
+    pid: int
+    argv: tuple[str, ...]
+    way: Way
+    pids: tuple[int, ...]
 
 
 class Overhead(Model, frozen=True, kw_only=True):
@@ -89,7 +121,8 @@ class Exported(Model, frozen=True, kw_only=True):
 class Proof(Model, frozen=True, kw_only=True):
     """What was read of one device, or why nothing was. ``launched`` counts kernels whose host launch is known.
 
-    ``blocks``: of memory that are recorded, ``failures``: allocations that failed.
+    ``numbered``: the steps that kernels belong to, of all ``steps`` of the host. ``blocks``: of memory that are
+    recorded, ``failures``: allocations that failed.
 
     ``doubts``: what reading found, first of all where the files that an export consists of contradict each other.
     """
@@ -100,6 +133,7 @@ class Proof(Model, frozen=True, kw_only=True):
     kernels: int = 0
     launched: int = 0
     steps: int = 0
+    numbered: int = 0
     events: int = 0
     blocks: int = 0
     failures: int = 0
@@ -164,8 +198,11 @@ class Setting(Model, frozen=True, kw_only=True):
 class RecordingPlan(Document, frozen=True, kw_only=True):
     """What would be started, and how it would be recorded.
 
-    ``added``: environment variables that differ from the caller's. ``window`` is None where everything is recorded,
-    ``ranks`` where all ranks are.
+    ``added``: environment variables that differ from the caller's. ``window`` is None where everything is recorded, or
+    ``duration`` seconds are, ``ranks`` where all ranks are. Where there is a ``delay`` (seconds), or a range to
+    ``start_on``, steps are counted from there. In ``standby`` nothing is recorded until another npuperf asks.
+    ``attached``: it runs already (``argv`` is how it was started), and steps are counted from the moment at which it is
+    asked.
     """
 
     argv: tuple[str, ...]
@@ -176,3 +213,8 @@ class RecordingPlan(Document, frozen=True, kw_only=True):
     ranks: tuple[int, ...] | None
     settings: tuple[Setting, ...]
     cautions: tuple[Message, ...]
+    attached: Attached | None = None
+    delay: float | None = None
+    duration: float | None = None
+    start_on: str | None = None
+    standby: bool = False

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.document import Document
 from npuperf.model.efficiency_result import Efficiency, Limit, ModelWork
-from npuperf.model.job_result import Cluster, RunOfRanks
+from npuperf.model.job_result import Cluster, CollectiveRate, RunOfRanks
 from npuperf.model.memory_result import Memory
 from npuperf.model.parts import Digest, Model, Pmu, Tool, Workload
 
@@ -35,7 +36,10 @@ class Lost(Model, frozen=True, kw_only=True):
 
 
 class Input(Model, frozen=True, kw_only=True):
-    """What was read, what of it was lost, and which files were not there and what they would tell."""
+    """What was read, what of it was lost, and which files were not there and what they would tell.
+
+    ``anonymous``: names in the document are made up, but for public ones.
+    """
 
     path: str
     kind: InputKind
@@ -43,6 +47,7 @@ class Input(Model, frozen=True, kw_only=True):
     lost: list[Lost]
     warnings: list[Message]
     missing: list[Message]
+    anonymous: bool = False
 
 
 class Elasticity(Model, frozen=True, kw_only=True):
@@ -133,6 +138,48 @@ class Blame(Model, frozen=True, kw_only=True):
     ns: int
     count: int
     where: str | None
+
+
+class HostStep(Model, frozen=True, kw_only=True):
+    """One step as the host ran it, ns; ``start_ns`` counts from the run's ``origin_ns``."""
+
+    step: int
+    start_ns: int
+    length_ns: int
+
+
+class HostWork(Model, frozen=True, kw_only=True):
+    """What the thread that makes the steps did, in itself: without what it called that was recorded, too.
+
+    ``calls``: events that began in what is summed up; null for time without an event, and for several names together.
+    """
+
+    cause: str
+    name: str
+    calls: int | None
+    self_ns: int
+    where: str | None
+
+
+class HostRun(Model, frozen=True, kw_only=True):
+    """A process of which no device task is recorded. ``span_ns``: of its steps together, or of all without any.
+
+    ``origin_ns``: when its first event began; ``work`` adds up to ``span_ns``; ``threads`` and ``events``: recorded.
+    """
+
+    rank: int | None
+    source: str
+    origin_ns: int
+    span_ns: int
+    threads: int
+    events: int
+    steps: list[HostStep]
+    work: list[HostWork]
+
+    @property
+    def per_step(self) -> int:
+        """By how many a time is divided to be that of a step; by 1 where no step is recorded."""
+        return max(len(self.steps), 1)
 
 
 class Dependency(Model, frozen=True, kw_only=True):
@@ -548,11 +595,12 @@ class CoreClock(Model, frozen=True, kw_only=True):
     ``core_mhz``: cube cores × rated MHz, and ``rows``, the kernels that agree in it; ``left_out``: those whose counters
     are odd, or do not agree. Null and 0 where the use of cube cores is not recorded. ``rated_mhz``: by the ``basis``:
     that product (``at_least`` where its cores are not told apart), the table of chips, or the highest clock that
-    kernels ran at, which is no rating (null: none).
+    kernels ran at, which is no rating (null: none). ``by_counters``: what tells the clock of kernels; else what AI Core
+    Freq had while they ran.
     ``told_ns``: the time of the window's kernels whose clock is known; ``mean_mhz``, ``least_mhz`` and ``most_mhz`` are
     of these (null: of none), ``slowed_ns`` of those below ``rated_mhz``, of which the first began at ``since_ns`` (null
-    where none was faster before); ``lost_ns``: what they would save at it, or the most it may be, if all
-    their work went with the clock.
+    where none was faster before), ``slowed_steps`` those whose kernels ran below it on average; ``lost_ns``: what they
+    would save at it, or the most it may be, if all their work went with the clock.
     """
 
     cores: int | None
@@ -569,6 +617,8 @@ class CoreClock(Model, frozen=True, kw_only=True):
     slowed_ns: int
     lost_ns: int
     since_ns: int | None
+    by_counters: bool = True
+    slowed_steps: list[int] = []
 
 
 class CommunicationBounds(Model, frozen=True, kw_only=True):
@@ -693,6 +743,7 @@ class Device(Model, frozen=True, kw_only=True):
     syncs: list[SyncSite] = []
     replay: ReplayCheck | None = None
     communication: CommunicationBounds | None = None
+    collective_rates: list[CollectiveRate] = []
     core_splits: list[CoreSplit] = []
     super_kernels: list[SuperKernelScope] = []
     super_kernel_checks: list[SuperKernelCheck] = []
@@ -971,6 +1022,7 @@ class Result(Document, frozen=True, kw_only=True):
     ``operators`` and ``kernels`` are of all that was recorded, or of the step that was asked for; ``judged_operators``
     and ``judged_kernels`` of what is judged alone, None where that is the same.
     ``runs``: where the ranks that were read cannot be of one job, which of them can; ``cluster`` is None then.
+    ``hosts``: processes without a device, as of a run on the CPU alone.
     ``digest``: what is measured per step, by which others are compared with this; ``workload``: what was run;
     ``model``: what a step of the model asks of a device, where the user gave its size.
     Those of EXPORTED are the exporter's, where it wrote any; no verdict depends on them.
@@ -989,6 +1041,7 @@ class Result(Document, frozen=True, kw_only=True):
     judged_kernels: list[Kernel] | None = None
     cluster: Cluster | None = None
     runs: list[RunOfRanks] = []
+    hosts: list[HostRun] = []
     comparison: Comparison | None = None
     digest: Digest | None = None
     workload: Workload = Workload()
@@ -997,6 +1050,11 @@ class Result(Document, frozen=True, kw_only=True):
     suggestions: list[Suggestion] = []
     cut: list[ListCut] = []
     thresholds: dict[str, Any]
+
+    @property
+    def place(self) -> str:
+        """The path that was analyzed, as a shell takes it."""
+        return for_shell(self.input.path)
 
     @property
     def window_operators(self) -> list[Operator]:

@@ -19,12 +19,13 @@ import msgspec
 
 from npuperf.base import __version__
 from npuperf.base.errors import InputError
-from npuperf.base.messages import NOTHING, Message, said, say
+from npuperf.base.escape import for_shell
+from npuperf.base.messages import NOTHING, Message, about, said, say
 from npuperf.model.document import Document
 from npuperf.model.parts import SCHEMA_VERSION, Model
 
 #: Where the documents of the verbs are.
-_DOCUMENTS: Final = ("recorded", "result", "tuning")
+_DOCUMENTS: Final = ("gist", "recorded", "result", "tuning")
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _MESSAGE: Final = {
     "title": "Message",
@@ -137,8 +138,11 @@ def document_of(written: Mapping[str, object], path: Path, kind: type[D]) -> D:
         what = say("{path}: written in version {version} of the format, and this npuperf reads {own}",
                    path=str(path), version=version[:_SHOWN], own=SCHEMA_VERSION)  # fmt: skip
         raise InputError(what, hint=say("analyze the profile anew with this version"))
+    read = written.get("input")
+    place = read.get("path") if isinstance(read, Mapping) else None  # which its sentences name
     try:
-        return msgspec.convert(_with_messages(written), kind, dec_hook=_decoded)
+        with about(for_shell(place) if isinstance(place, str) else None):
+            return msgspec.convert(_with_messages(written), kind, dec_hook=_decoded)
     except (msgspec.ValidationError, RecursionError) as error:
         what = say("{path}: cannot be read as a result of npuperf {own}: {why}",
                    path=str(path), own=__version__, why=str(error)[:_SHOWN])  # fmt: skip

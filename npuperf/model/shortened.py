@@ -163,6 +163,7 @@ def lean_devices(devices: Sequence[Device]) -> list[Device]:
             witnesses=[check for check in device.witnesses if check.told > check.found],
             phases=[],
             communication=None,
+            collective_rates=[],
             blame=[],
             dependencies=[],
             typical_step=device.typical_step if at == 0 else None,

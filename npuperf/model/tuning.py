@@ -191,10 +191,28 @@ class PlannedProgram(Model, frozen=True, kw_only=True):
     shell: str
 
 
+class TunableOperator(Model, frozen=True, kw_only=True):
+    """An operator type of the profile as something to tune, per step on average.
+
+    ``most_ns``: the most that tuning it can save by the replay, and up to its roof where that is known; null where it
+    was not replayed, or runs on no AI core. ``chosen``: whether this run would tune it; ``reason``: why it cannot be
+    tuned, or saves nothing.
+    """
+
+    type: str
+    calls: float
+    time_ns: int
+    share: float
+    most_ns: int | None
+    chosen: bool
+    reason: Message | None = None
+
+
 class TunePlan(Document, frozen=True, kw_only=True):
     """The document of ``npuperf tune --dry-run``: what would be run, and what speaks against it.
 
-    ``folder`` is for results and logs, ``place`` the knowledge base; ``ops``: the file of operators to tune.
+    ``folder`` is for results and logs, ``place`` the knowledge base; ``ops``: the file of operators to tune;
+    ``operators``: those of the profile, the most expensive first.
     """
 
     folder: str
@@ -202,6 +220,7 @@ class TunePlan(Document, frozen=True, kw_only=True):
     ops: str | None
     programs: tuple[PlannedProgram, ...]
     checks: tuple[Check, ...]
+    operators: tuple[TunableOperator, ...] = ()
 
 
 class Taken(Model, frozen=True, kw_only=True):

@@ -437,10 +437,10 @@ def matrix_row(
     key: str, step: str, ends: tuple[object, object], transport: object, amounts: tuple[object, object], op: object
 ) -> Iterator[LinkRow | None]:
     """Yield the row of one link, None if it is unusable; nothing for what stays on the chip."""
-    source, target = map(_rank, ends)
+    source, target = _rank(ends[0]), _rank(ends[1])
     if transport in LOCAL or (source == target and source >= 0):
         return
-    size, ns = (_scaled(a, unit) for a, unit in zip(amounts, (BYTES_PER_MB, NS_PER_MS), strict=True))
+    size, ns = _scaled(amounts[0], BYTES_PER_MB), _scaled(amounts[1], NS_PER_MS)
     if not isinstance(transport, str) or size < 0 or ns < 0 or min(source, target) < 0:
         yield None
         return
@@ -483,10 +483,13 @@ def _number(text: str) -> int:
 
 def _scaled(value: object, unit: int) -> int:
     """Return a number in our unit, -1 if it is none."""
-    try:
-        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
-    except (ValueError, OverflowError):
-        return -1
+    if type(value) is float:  # nearly all are
+        found = value
+    else:
+        try:
+            found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+        except (ValueError, OverflowError):
+            return -1
     return round(found * unit) if 0 <= found <= _MOST_MB else -1
 
 

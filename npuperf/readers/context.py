@@ -108,6 +108,7 @@ def read_machine(manifest: Path | None, log: ReadLog) -> RecordedMachine:
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         options=_told(options, ((ours, ours) for ours, _ in (*_DEAR, *_ALSO))),
         git_commit=f"{commit}-dirty" if commit and git.get("dirty") is True else commit,
+        created=_text(found.get("created")),
     )
     return RecordedMachine(soc, cores, context)
 

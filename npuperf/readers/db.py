@@ -19,7 +19,7 @@ from npuperf.base.messages import say, say_n
 from npuperf.base.units import NS_PER_US
 from npuperf.model.columns import pmu_name
 from npuperf.model.communication import Communication, LinkUse
-from npuperf.model.device import HostSteps, VendorStep
+from npuperf.model.device import ClockRates, HostSteps, VendorStep
 from npuperf.model.groups import by_code, distinct, numbered, rows_of_each
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
@@ -38,7 +38,7 @@ from npuperf.readers.join import behind_launches, carrying, match, pick
 from npuperf.readers.log import ReadLog
 from npuperf.readers.memory_files import memory_of
 from npuperf.readers.sqlite import Database, NotInBulkError, Spelled, integer, numbers, open_database, query_of
-from npuperf.readers.timeline import VAGUE, ClockRates, TraceTimeline
+from npuperf.readers.timeline import VAGUE, TraceTimeline
 from npuperf.readers.torch_db import TorchEvents, host_spans, joined, read_torch
 
 # -- Hardware counters of a database, one row per task and metric, to one column per metric.

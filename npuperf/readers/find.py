@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
-from npuperf.base.files import MANIFEST, Walk, few, is_file, matching, open_input
+from npuperf.base.files import MANIFEST, Walk, few, is_file, is_pack, matching, open_input
 from npuperf.base.messages import Message, chain, say
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
@@ -460,6 +460,12 @@ def _file_source(path: Path) -> Source:
         beside = path.with_name("communication_matrix.json")
         matrix = beside if is_file(beside) else None
         return _source(root, "json", path, ranked=False, communication=path, matrix=matrix)
+    if is_pack(path):
+        what = say("{path}: a pack has what was found, and no recording", path=str(path))
+        raise InputError(what, hint=say("npuperf analyze {path} shows it", path=for_shell(str(path))))
+    if _OP_STATISTIC.match(name) or is_export(name):
+        what = say("{path}: sums of the exporter's, without a task, so it is not analyzed by itself", path=str(path))
+        raise InputError(what, hint=say("give the folder of its profile: {folder}", folder=for_shell(str(root))))
     if name.endswith(".csv"):
         steps = all(locate(sniff_headers(path), STEP_COLUMNS)[column] for column in STEP_REQUIRED)
         return _source(root, "csv", path, steps=path) if steps else _source(root, "csv", path, kernels=(path,))

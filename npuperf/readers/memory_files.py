@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from npuperf.base.errors import InputError
 from npuperf.base.messages import Message, say, say_n
 from npuperf.model.columns import ColumnNames, Kind
-from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, Samples
+from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, PlannedBlocks, Samples
 from npuperf.model.groups import distinct
 from npuperf.model.labels import I64, Labels, Mask, T
 from npuperf.model.tasks import NO_TIME, UNKNOWN
@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # files need nothing of it
     from npuperf.readers.sqlite import Database, Spelled
 
 #: Which files tell of memory, by what they have; msprof's carry stamps and slices.
-MEMORY_FILES: Final = re.compile(r"^(operator_memory|memory_record|npu_module_mem|npu_mem)(?:_slice)?[\d_]*\.csv$")
+MEMORY_FILES: Final = re.compile(
+    r"^(operator_memory|memory_record|npu_module_mem|npu_mem|static_op_mem)(?:_slice)?[\d_]*\.csv$"
+)
 
 _DEVICE: Final = (
     ColumnNames("device", Kind.INT, ("device id",)),
@@ -67,6 +69,15 @@ _PROCESS: Final = (
     ColumnNames("ddr", Kind.BYTES, ("ddr",)),
     *_DEVICE,
 )
+_PLANNED: Final = (
+    ColumnNames("name", Kind.TEXT, ("op name",)),
+    ColumnNames("model", Kind.TEXT, ("model name",)),
+    ColumnNames("graph", Kind.INT, ("graph id",)),
+    ColumnNames("start", Kind.INT, ("node index start",)),
+    ColumnNames("end", Kind.INT, ("node index end",)),
+    ColumnNames("size", Kind.BYTES, ("size",)),
+    *_DEVICE,
+)
 
 #: The same columns of the tables of a database, in ns and bytes.
 _OP_MEMORY: Final[dict[str, Spelled]] = {
@@ -85,6 +96,9 @@ _MEMORY_RECORD: Final[dict[str, Spelled]] = {
 _MADE_UP: Final = ("component", ("PTA+GE", "GE", "WORKSPACE"))
 _NO_SIZE: Final = say("no usable size, or no time at which the block was allocated")
 _NO_BYTES: Final = say("no usable time, or no number of bytes")
+_NO_PLACE: Final = say("no usable size, or no place in its graph")
+#: The end of a graph.
+_LAST_NODE: Final = 4294967295
 _ENGINE: Final = "cann::"
 
 
@@ -136,6 +150,7 @@ class MemoryTables(Struct):
     told: dict[int | None, list[Counters]] = field(default_factory=dict)
     process: dict[int | None, list[Samples]] = field(default_factory=dict)
     modules: dict[int | None, list[Samples]] = field(default_factory=dict)
+    planned: dict[int | None, list[PlannedBlocks]] = field(default_factory=dict)
     doubt: Message | None = None
 
     def missing(self, rows: int, where: str) -> None:
@@ -146,7 +161,7 @@ class MemoryTables(Struct):
 
     def devices(self) -> dict[int | None, DeviceMemory]:
         """Return the memory of each device."""
-        kinds = (self.blocks, self.other, self.counters, self.told, self.process, self.modules)
+        kinds = (self.blocks, self.other, self.counters, self.told, self.process, self.modules, self.planned)
         numbers = dict.fromkeys(number for kind in kinds for number in kind)
         return {number: self._of(number) for number in numbers}
 
@@ -160,6 +175,7 @@ class MemoryTables(Struct):
             process=_in_order(Samples, self.process.get(number, [])),
             modules=_in_order(Samples, self.modules.get(number, [])),
             other=_in_order(MemoryBlocks, self.other.get(number, [])),
+            planned=PlannedBlocks.concat(self.planned.get(number, [])),
             doubt=self.doubt,
         )
 
@@ -217,6 +233,18 @@ class MemoryTables(Struct):
         others = ~rows.called("APP") & rows.texts["component"].known() & (rows.numbers["reserved"] >= 0)
         _sample(rows.where(others), self.modules)
 
+    def take_planned(self, rows: _Rows) -> None:
+        """Take what was planned for graphs; a model's name is 0 where a graph has none."""
+        number = rows.numbers
+        number["end"] = np.where(number["end"] < 0, _LAST_NODE, number["end"])  # which is how the end is written
+        rows = rows.usable(
+            (number["size"] > 0) & (number["start"] >= 0) & (number["end"] >= number["start"]), _NO_PLACE
+        )
+        for key, own in rows.by_device():
+            graph, start, end, size = (own.numbers[name] for name in ("graph", "start", "end", "size"))
+            planned = PlannedBlocks(graph, start, end, size, own.texts["name"], own.texts["model"])
+            self.planned.setdefault(key, []).append(planned)
+
 
 def _sample(rows: _Rows, into: dict[int | None, list[Samples]]) -> None:
     rows = rows.usable(_sane(rows.numbers["time"]) & (rows.numbers["reserved"] >= 0), _NO_BYTES)
@@ -272,6 +300,8 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
             found.take_modules(_rows(path, _RECORDS, ("component", "time", "reserved"), log))
         case "npu_mem":
             found.take_process(_rows(path, _PROCESS, ("component", "time", "reserved"), log))
+        case "static_op_mem":
+            found.take_planned(_rows(path, _PLANNED, ("name", "start", "end", "size"), log))
         case _:
             raise InputError(say("{path}: not a file of memory", path=str(path)))
 

@@ -3,7 +3,7 @@
 It hooks allocators from outside. A row is an event; what allocates and what frees have the same ``allocation_id``, and
 rows stand in the order in which blocks end. PTA is PyTorch's allocator, whose pool (``total``) and blocks in use
 (``used``) are told after each event; HAL is what the process takes of the device. When another stream is done with a
-block is not told.
+block is not told. Accesses are those of torch operators and of ATB's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.model.columns import ColumnNames, Kind
-from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, OutOfMemory, Samples
+from npuperf.model.device_memory import Accesses, Counters, DeviceMemory, MemoryBlocks, OutOfMemory, Samples
 from npuperf.model.groups import sorted_rows
 from npuperf.model.host import user_frame
 from npuperf.model.labels import I64, Labels, Mask
@@ -30,6 +30,7 @@ from npuperf.readers.table import read_table
 _COLUMNS: Final = (
     ColumnNames("event", Kind.TEXT, ("event",)),
     ColumnNames("kind", Kind.TEXT, ("event type",)),
+    ColumnNames("name", Kind.TEXT, ("name",)),
     ColumnNames("time", Kind.INT, ("timestamp",)),
     ColumnNames("device", Kind.TEXT, ("device id", "device")),
     ColumnNames("address", Kind.TEXT, ("ptr",)),
@@ -38,8 +39,8 @@ _COLUMNS: Final = (
 )
 _REQUIRED: Final = ("event", "kind", "time", "told")
 #: The same columns of the table of a database.
-_SPELLED: Final = ("Event", "Event Type", "Timestamp(ns)", "Device Id", "Ptr", "Attr", "Call Stack(Python)")
-_TEXTS: Final = ("event", "kind", "device", "address", "told", "stack")
+_SPELLED: Final = ("Event", "Event Type", "Name", "Timestamp(ns)", "Device Id", "Ptr", "Attr", "Call Stack(Python)")
+_TEXTS: Final = ("event", "kind", "name", "device", "address", "told", "stack")
 #: Numbers among the attributes, ``size:512`` in text and ``"size":"512"`` in a database.
 _NUMBERS: Final = {
     name: re.compile(rf'(?<![\w])"?{name}"?\s*:\s*"?(\d{{1,18}})(?!\d)')
@@ -110,14 +111,16 @@ def _device(events: _Events, numbers: dict[str, I64], mine: Mask) -> DeviceMemor
         for kind, name in _OTHERS.items()
     ]
     whole = MemoryBlocks.concat(others)
+    blocks = _blocks(events, numbers, allocates, pytorch, None)
     asked = np.flatnonzero(mine & events.is_("event", "OOM_DETAIL") & (numbers["req_size"] >= 0))
     totals = numbers["total"][mine & events.is_("event", "SYSTEM", "SNAPSHOT")]
     return DeviceMemory(
         source="memscope",
-        blocks=_blocks(events, numbers, allocates, pytorch, None),
+        blocks=blocks,
         counters=Counters(events.time[counted], used, np.full(len(counted), UNKNOWN, np.int64), total),
         process=Samples(events.time[process], taken, Labels(np.zeros(len(process), np.int32), ("HAL",))),
         other=whole.take(np.argsort(whole.start, kind="stable")),
+        accesses=_accesses(events, numbers, pytorch[allocates[pytorch]], np.flatnonzero(mine), blocks),
         failures=tuple(
             OutOfMemory(time=int(events.time[at]), asked=int(numbers["req_size"][at]), free=None) for at in asked
         ),
@@ -127,8 +130,7 @@ def _device(events: _Events, numbers: dict[str, I64], mine: Mask) -> DeviceMemor
 
 def _blocks(events: _Events, numbers: dict[str, I64], allocates: Mask, rows: I64, name: str | None) -> MemoryBlocks:
     """Pair what allocates with what frees: the next event of the same block, which its id tells, else its address."""
-    ids, address = numbers["allocation_id"][rows], events.texts["address"].codes[rows].astype(np.int64)
-    key = np.where(ids >= 0, ids, -2 - address)
+    key = _keys(events, numbers, rows)
     order = rows[sorted_rows(key, np.arange(len(rows)))]
     keys = key[np.searchsorted(rows, order)]
     begins = allocates[order]
@@ -155,6 +157,30 @@ def _blocks(events: _Events, numbers: dict[str, I64], allocates: Mask, rows: I64
     )
 
 
+def _keys(events: _Events, numbers: dict[str, I64], rows: I64) -> I64:
+    """Return what rows of one block have in common: its id, else its address."""
+    ids, address = numbers["allocation_id"][rows], events.texts["address"].codes[rows].astype(np.int64)
+    return np.where(ids >= 0, ids, -2 - address)
+
+
+def _accesses(events: _Events, numbers: dict[str, I64], begins: I64, mine: I64, blocks: MemoryBlocks) -> Accesses:
+    """Find the block of each access: the latest one of its id, or address, that lives; ``begins``: rows of blocks."""
+    rows = mine[events.is_("event", "ACCESS")[mine]]
+    both = np.concatenate((begins, rows))
+    key = _keys(events, numbers, both)
+    order = np.lexsort((both, key))
+    used = order >= len(begins)
+    latest = np.maximum.accumulate(np.where(used, -1, np.arange(len(order))))[used]  # of all keys before, too
+    at, block = order[used], order[latest]
+    known = (latest >= 0) & (key[at] == key[block])
+    at, block = both[at[known]], block[known]
+    lives = (blocks.freed[block] == NO_TIME) | (events.time[at] <= blocks.freed[block])
+    at, block = at[lives], block[lives]
+    back = np.argsort(at, kind="stable")
+    at = at[back]
+    return Accesses(events.time[at], block[back], events.texts["name"].take(at))
+
+
 def _of_text(path: Path, log: ReadLog) -> _Events:
     table = read_table(path, _COLUMNS, _REQUIRED, log)
     return _Events(table.ints["time"], {name: table.texts[name] for name in _TEXTS})
@@ -170,7 +196,7 @@ def _of_database(path: Path, log: ReadLog) -> _Events:
         rows: list[tuple[Any, ...]] = [row for part in db.rows(table, query_of(table, there)) for row in part]
     cells = dict(zip(there, zip(*rows, strict=True), strict=True)) if rows else {}
     time = [t if type(t) is int and 0 < t < LATEST_NS else 0 for t in cells.get("Timestamp(ns)", ())]
-    spelled = dict(zip(("event", "kind", "time", "device", "address", "told", "stack"), _SPELLED, strict=True))
+    spelled = dict(zip(("event", "kind", "name", "time", "device", "address", "told", "stack"), _SPELLED, strict=True))
     texts = {
         name: Labels.of([None if cell is None else str(cell) for cell in cells.get(spelled[name], [None] * len(rows))])
         for name in _TEXTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from math import fsum
 from pathlib import Path
 from socket import gethostname
 from threading import Lock
@@ -118,10 +119,10 @@ class Recording:
         """Return how many bytes of memory reading and analyzing takes here, about: as many sources as go at a time."""
         fitted = engine.fitted([total_bytes(source.data_files()) for source in self.sources])
         needed = [
-            sum(total_bytes([file]) * _PER_BYTE.get(file.suffix, _PER_BYTE_OF_TEXT) for file in source.data_files())
+            fsum(total_bytes([file]) * _PER_BYTE.get(file.suffix, _PER_BYTE_OF_TEXT) for file in source.data_files())
             for source in self.sources
         ]
-        return 0 if fitted.name == "dask" else int(sum(sorted(needed)[-(fitted.workers or 1) :]))
+        return 0 if fitted.name == "dask" else int(fsum(sorted(needed)[-(fitted.workers or 1) :]))
 
     @property
     def profiles(self) -> list[DeviceProfile]:

@@ -35,11 +35,11 @@ from npuperf.model.device_memory import (
     Segments,
 )
 from npuperf.model.host import LIBRARY_FRAME, shorten
-from npuperf.model.labels import I64, Labels
+from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME
 from npuperf.readers import unpickle
 from npuperf.readers.log import ReadLog
-from npuperf.readers.unpickle import ACTIONS, EXPANDABLE, SMALL, STATES
+from npuperf.readers.unpickle import ACTIONS, EXPANDABLE, GRAPH, SMALL, STATES
 
 (_ALLOC, _FREE, _FREED, _SEGMENT, _SEGMENT_FREE, _MAP, _UNMAP, _OOM, _STATE, _WORKSPACE) = range(len(ACTIONS))
 #: What the process that reads a pickle may take: bytes, and bytes per byte of the file (measured: 4 to 7); seconds, and
@@ -120,7 +120,10 @@ def _unpickled(path: Path) -> _Tables:
 _COLUMNS: Final = (
     *(f"segment.{name}" for name in ("flags", "device", "address", "size", "stream")),
     *(f"block.{name}" for name in ("segment", "state", "size", "address", "requested", "place")),
-    *(f"event.{name}" for name in ("device", "action", "size", "address", "stream", "time", "place", "operator")),
+    *(
+        f"event.{name}"
+        for name in ("device", "action", "size", "address", "stream", "time", "place", "operator", "graph")
+    ),
 )
 
 
@@ -167,9 +170,9 @@ class _Device:
         self.segments = segments[own]
         self.blocks = np.flatnonzero(np.isin(tables.columns["block.segment"], self.segments))
         self.tables, self.places, self.operators = tables, places, operators
-        self.action, self.asked, self.address, self.stream, self.place, self.operator, time = (
+        self.action, self.asked, self.address, self.stream, self.place, self.operator, self.graph, time = (
             tables.column(f"event.{name}", events)
-            for name in ("action", "size", "address", "stream", "place", "operator", "time")
+            for name in ("action", "size", "address", "stream", "place", "operator", "graph", "time")
         )
         self.time_known = bool(len(time)) and bool((time > 0).all())
         self.time = _strictly(time * _NS_PER_US) if self.time_known else np.arange(1, len(time) + 1)
@@ -220,11 +223,22 @@ class _Device:
             segment_events=Samples(self.time[events], signed, kinds),
             segment_addresses=self.address[events],
             asked=older[alloc],
+            of_graphs=(self.graph[alloc] > 0) | self._in_graphs(self.address[alloc]),
             failures=self._failures(),
             settings=settings,
             time_known=self.time_known,
             doubt=doubt,
         )
+
+    def _in_graphs(self, address: I64) -> Mask:
+        """Tell which addresses lie in segments of graphs, which are not given back while the graph is there."""
+        start, size, flags = (self.tables.column(f"segment.{name}", self.segments)
+                              for name in ("address", "size", "flags"))  # fmt: skip
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], (start + size)[order]
+        at = np.searchsorted(start, address, side="right") - 1
+        within = (at >= 0) & (address < np.append(end, 0)[at])
+        return within & ((np.append(flags[order], 0)[at] & GRAPH) > 0)
 
     def _paired(self) -> tuple[I64, I64, I64, I64]:
         """Return the events that allocate, that which frees each and that which releases it, and frees of older blocks.

@@ -302,7 +302,7 @@ class _Found(Struct):
             second=self.second(number, alone=alone),
             kineto=timeline.kineto,
             communication=self.communication.of_device(number, self.rank_of(number), tasks, timeline, alone=alone),
-            frequency_mhz=clock.during(tasks) if clock else None,
+            frequency=clock if clock is not None and len(clock.time) else None,
             memory=self.memory.get(number) or (self._only_memory() if alone else None),
         )
 

@@ -1,6 +1,6 @@
 """Tables of SQLite files, whole or damaged: integer columns, spans of time, and texts by their ids in STRING_IDS.
 
-Plain tables of large files come from Arrow's driver, without a Python object per cell; where a cell is not of its
+Plain tables are read by C of ours (``plain_cells.c``), without a Python object per cell; where a cell is not of its
 column's type, or something is damaged, :mod:`sqlite3` reads row by row. SQLite holds cells to no type. Here each is
 held to what its column is for: what does not fit costs one cell, or the row where nothing can be told without it, and
 is counted and told.
@@ -8,6 +8,7 @@ is counted and told.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +29,7 @@ from msgspec import Struct, field
 
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.files import check_input, open_input, scratch_folder
+from npuperf.base.loading import library_of, load_library
 from npuperf.base.messages import Message, say, say_n, series
 from npuperf.model.groups import numbered
 from npuperf.model.labels import F32, F64, I64, Labels, Mask
@@ -189,8 +192,6 @@ def _copy_to(copy: Path, path: Path) -> None:
 #: A column of the database; where exporters spell it differently or leave it out, its spellings, best first.
 Spelled = str | tuple[str, ...]
 
-#: A smaller file is read before the driver is loaded.
-_LARGE_BYTES: Final = 256 << 10
 _BATCH: Final = 100_000
 #: How unset unsigned fields look.
 _UNSET: Final = 4294967295
@@ -221,13 +222,12 @@ class NotInBulkError(Exception):
 
 
 class Database(Struct):
-    """An open database with its string table. ``driver``: the same for bulk reading, None where there is none."""
+    """An open database with its string table."""
 
     path: Path
     file: OpenFile
     log: ReadLog
     strings: dict[int, str] = field(default_factory=dict)
-    driver: Any = None
     _columns: dict[str, frozenset[str]] = field(default_factory=dict)
     _told: set[Message] = field(default_factory=set)
     _without_text: set[int] = field(default_factory=set)
@@ -332,41 +332,16 @@ class Database(Struct):
 
     def integers_in_bulk(self, table: str, columns: list[str], where: str = "") -> list[I64]:
         """Return columns of integers, -1 for NULL, in any thread. Raises NotInBulkError."""
-        batches = self._batches(query_of(table, columns, where))
-        return _joined([[_bulk_integers(column) for column in batch.columns] for batch in batches], len(columns))
+        batches = (found for found, _ in _in_bulk(self.file, query_of(table, columns, where), len(columns)))
+        return _joined(list(batches), len(columns))
 
     def numbers_in_bulk(self, table: str, keys: tuple[str, str], number: str) -> Iterator[tuple[I64, I64, F32]]:
         """Yield what :func:`numbers` returns, in batches, in any thread.
 
         Raises NotInBulkError, maybe after some: then :meth:`rows` gives all.
         """
-        for batch in self._batches(query_of(table, keys, number=number)):
-            first, second, values = batch.columns
-            if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-                raise NotInBulkError
-            value = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            yield _bulk_integers(first), _bulk_integers(second), _single(value)
-
-    def _batches(self, query: str) -> Iterator[Any]:
-        """Yield record batches. Raises NotInBulkError, maybe after some."""
-        if self.driver is None:
-            raise NotInBulkError
-        import adbc_driver_manager as manager
-
-        read = 0
-        try:
-            with manager.AdbcConnection(self.driver) as connection, manager.AdbcStatement(connection) as statement:
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH)})
-                statement.set_sql_query(query)
-                stream, _ = statement.execute_query()
-                with pa.RecordBatchReader.from_stream(stream) as reader:
-                    for batch in reader:
-                        read += batch.num_rows
-                        if read > self.file.most_rows:
-                            raise NotInBulkError
-                        yield batch
-        except (manager.Error, pa.ArrowException, OSError) as error:
-            raise NotInBulkError(str(error)) from error
+        for (first, second), values in _in_bulk(self.file, query_of(table, keys, number=number), 2, number=True):
+            yield first, second, _single(values)
 
     def rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; where the file is damaged, those before the damage.
@@ -468,15 +443,7 @@ def open_database(path: Path, log: ReadLog) -> Iterator[Database]:
     with ExitStack() as stack:
         try:
             file = stack.enter_context(open_file(path, log))
-            driver = None  # where the file is damaged, or small
-            if not file.tolerant and file.path.stat().st_size >= _LARGE_BYTES:
-                with suppress(ImportError):
-                    import adbc_driver_manager
-                    import adbc_driver_sqlite
-
-                    with suppress(adbc_driver_manager.Error):
-                        driver = stack.enter_context(adbc_driver_sqlite.connect(_uri(file.path)))
-            db = Database(path, file, log, driver=driver)
+            db = Database(path, file, log)
             db.strings.update(db.names("STRING_IDS", "value"))
             yield db
             db.report()
@@ -505,17 +472,72 @@ def _joined(parts: list[list[I64]], columns: int) -> list[I64]:
 
 # -- Cells to integers and numbers: in bulk, or one by one.
 
+#: What plain_cells.c calls of SQLite, in its order, and what is called from here.
+_CALLED: Final = ("step", "column_type", "column_int64", "column_double", "column_text", "column_bytes")
+_OPENED: Final = ("open_v2", "limit", "prepare_v2", "finalize", "close")
+_CELLS_READ: Final = (
+    "cells_read",
+    ctypes.c_int64,
+    (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64),
+)
+#: To open read-only, by URI, for one thread at a time; and which limit is that of a cell's length.
+_FLAGS, _LENGTH = 0x01 | 0x40 | 0x8000, 0
+
+
+@cache
+def _compiled() -> tuple[Any, Any, Any] | None:
+    """Return plain_cells.c, SQLite, and those functions that the one calls of the other; None where one is missing.
+
+    Where Python has SQLite in itself, it is the system's.
+    """
+    library = load_library(library_of(Path(__file__).with_name("plain_cells.c")), (_CELLS_READ,))
+    try:
+        loaded = ctypes.CDLL("libsqlite3.so.0")  # the one that Python has loaded, if it has
+        called = [ctypes.cast(getattr(loaded, f"sqlite3_{name}"), ctypes.c_void_p) for name in _CALLED]
+        opened = [getattr(loaded, f"sqlite3_{name}") for name in _OPENED]
+        if library is None or not loaded.sqlite3_threadsafe():
+            return None
+    except (OSError, AttributeError):
+        return None
+    return library, opened, (ctypes.c_void_p * len(called))(*called)
+
+
+def _in_bulk(file: OpenFile, query: str, columns: int, *, number: bool = False) -> Iterator[tuple[list[I64], F64]]:
+    """Yield columns of integers, and one of numbers, in batches of rows. Raises NotInBulkError, maybe after some."""
+    compiled = _compiled()
+    if compiled is None or file.tolerant:
+        raise NotInBulkError
+    library, (open_, limit, prepare, finalize, close), sqlite = compiled
+    database, statement = ctypes.c_void_p(), ctypes.c_void_p()
+    try:
+        if open_(_uri(file.path).encode(), ctypes.byref(database), _FLAGS, None):
+            raise NotInBulkError
+        limit(database, _LENGTH, _LONGEST)
+        if prepare(database, query.encode(), -1, ctypes.byref(statement), None):
+            raise NotInBulkError
+        read, count = 0, _BATCH
+        while count == _BATCH:
+            found, values = [np.empty(_BATCH, np.int64) for _ in range(columns)], np.empty(_BATCH * number, np.float64)
+            places = (ctypes.c_void_p * columns)(*(column.ctypes.data for column in found))
+            beside = values.ctypes.data if number else None
+            count = library.cells_read(sqlite, statement, places, columns, beside, _BATCH)
+            read += count
+            if count < 0 or read > file.most_rows:
+                raise NotInBulkError
+            yield [column[:count] for column in found], values[:count]
+    finally:
+        finalize(statement)
+        close(database)
+
 
 def _bulk_integers(column: Any) -> I64:
-    """Return integers, also where an exporter wrote them as text. Raises NotInBulkError where a cell is neither."""
-    if pa.types.is_string(column.type) and pc.all(pc.ascii_is_decimal(column)).as_py():
-        try:
-            column = column.cast(pa.int64())
-        except pa.ArrowInvalid as error:  # too many digits
-            raise NotInBulkError from error
-    if column.type != pa.int64() or column.null_count:
+    """Return texts of digits as integers. Raises NotInBulkError where one is anything else."""
+    if not pc.all(pc.ascii_is_decimal(column)).as_py():
         raise NotInBulkError
-    return np.asarray(column.to_numpy(), np.int64)
+    try:
+        return np.asarray(column.cast(pa.int64()).to_numpy(), np.int64)
+    except pa.ArrowInvalid as error:  # too many digits
+        raise NotInBulkError from error
 
 
 def numbers(rows: list[tuple[Any, ...]]) -> tuple[I64, I64, F32]:

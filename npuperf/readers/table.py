@@ -302,7 +302,7 @@ def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], required:
             name = pmu_name(header)
             if name and i not in taken:
                 counters.setdefault(name, i)
-    missing = [c.headers[0] for c in columns if c.name in required and not places[c.name]]
+    missing = [c.headers[0].title() for c in columns if c.name in required and not places[c.name]]
     if missing and not all(h.strip().isprintable() and "\ufffd" not in h for h in headers):
         raise InputError(say("{path}: row 1: not a table: its header is not text", path=str(path)))
     if missing:
@@ -310,7 +310,9 @@ def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], required:
         shown = series([*(repr(h.strip()) for h in headers[:_HEADERS_NAMED]), *more])
         what = say("{path}: row 1: no column {missing} among {headers}",
                    path=str(path), missing=series(map(repr, missing)), headers=shown)  # fmt: skip
-        raise InputError(what)
+        hint = say("where this is another kind of table: those that are read are kernel_details.csv, op_summary*.csv "
+                   "and step_trace_time.csv, beside what lies in their folder")  # fmt: skip
+        raise InputError(what, hint=hint)
     form = Form(_encoding(head), delimiter, len(headers))
     return _Layout(form, headers, places, {c.name: c.kind for c in columns}, counters)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from os import SEEK_END
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,9 +15,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
+from npuperf.base.files import open_input
 from npuperf.base.messages import say
 from npuperf.model.communication import Operations
-from npuperf.model.device import HostSteps
+from npuperf.model.device import ClockRates, HostSteps
 from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.groups import distinct, rows_of_each, sorted_rows
 from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
@@ -41,6 +43,8 @@ _NPU_ARROWS: Final = frozenset({"HostToDevice", "async_npu", "async_task_queue"}
 _NPU_EVENTS: Final = frozenset({"enqueue", "dequeue"})
 #: Kineto writes these before its events (newer versions some of them behind).
 _KINETO_HEADER: Final = frozenset({"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"})
+#: Of each end of a file: brackets and blanks.
+_TAIL_BYTES: Final = 256
 _GPU_EVENTS: Final = re.compile(
     r"^((concurrent_)?kernel|gpu_memcpy|gpu_memset|gpu_user_annotation|\w+_(runtime|driver))$"
 )
@@ -66,34 +70,20 @@ def dialect_of(trace: Trace, paths: tuple[Path, ...] = ()) -> Dialect:
         "header or GPU event of PyTorch's profiler",
         path=path,
     )
-    raise InputError(what, hint=say("it may be cut off: export the profile again"))
+    if paths and _is_closed(paths[-1]):
+        hint = say("the file is whole, but of a kind that is not read: give trace_view.json, msprof_*.json or a trace "
+                   "of PyTorch's, or the folder that holds it")  # fmt: skip
+    else:
+        hint = say("it may be cut off: export the profile again")
+    raise InputError(what, hint=hint)
 
 
-# -- The clock of a device's cores, as counters tell it: a value holds until the next one.
-
-
-class ClockRates(Struct, frozen=True):
-    """The clock of one device's AI Cores, in order of time: epoch ns, and MHz from then on."""
-
-    time: I64
-    mhz: I64
-
-    @classmethod
-    def of(cls, time: I64, mhz: I64) -> ClockRates:
-        """Order values by time; one that is no clock is left out."""
-        sane = np.flatnonzero((mhz > 0) & (time >= 0))
-        order = sane[np.argsort(time[sane], kind="stable")]
-        return cls(time[order], mhz[order])
-
-    def during(self, tasks: Tasks) -> tuple[int, int] | None:
-        """Return the least and the most while tasks ran, MHz; None where no value holds then."""
-        busy = np.flatnonzero(tasks.work != Work.CONTROL)
-        if not len(busy) or not len(self.time):
-            return None
-        first = int(np.searchsorted(self.time, tasks.start[busy].min(), side="right")) - 1
-        stop = int(np.searchsorted(self.time, tasks.end[busy].max(), side="left"))
-        held = self.mhz[max(first, 0) : stop]
-        return (int(held.min()), int(held.max())) if len(held) else None
+def _is_closed(path: Path) -> bool:
+    """Tell whether a file ends with the bracket that it began with."""
+    with open_input(path) as file:
+        first = file.read(_TAIL_BYTES).lstrip()[:1]
+        file.seek(max(file.seek(0, SEEK_END) - _TAIL_BYTES, 0))
+        return first + file.read().rstrip()[-1:] in (b"[]", b"{}")
 
 
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")

@@ -413,7 +413,7 @@ class _Gatherer:
             del ends, start
         del category
         columns: dict[str, Any] = {name: self.slices.pop(name) for name in SLICE_INTS}
-        columns |= {name: columns[name] + base for name in ("start", "end") if base}
+        columns |= {name: columns[name] + np.int64(base) for name in ("start", "end") if base}  # empty ones are narrow
         columns |= {name: self.words[name].labels(self.slices.pop(name)).narrowed() for name in SLICE_TEXTS}
         clock = tuple((time + base, pid, mhz) for time, pid, mhz in self._clock)
         trace = Trace(

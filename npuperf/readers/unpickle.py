@@ -25,7 +25,7 @@ ACTIONS: Final = ("alloc", "free_requested", "free_completed", "segment_alloc", 
                   "segment_unmap", "oom", "snapshot", "workspace_snapshot")  # fmt: skip
 #: States of a piece of a segment; torch_npu calls the last one as here, torch's documentation active_awaiting_free.
 STATES: Final = ("inactive", "active_allocated", "active_pending_free")
-SMALL, EXPANDABLE, PRIVATE = 1, 2, 4
+SMALL, EXPANDABLE, GRAPH = 1, 2, 4
 
 _STATES: Final = {**{name: number for number, name in enumerate(STATES)}, "active_awaiting_free": 2}
 _NUMBERS: Final = {name: number for number, name in enumerate(ACTIONS)}
@@ -163,7 +163,7 @@ class Tables:
         flags = [
             SMALL * (r.get("segment_type") == "small")
             + EXPANDABLE * (r.get("is_expandable") is True)
-            + PRIVATE * (r.get("segment_pool_id", (0, 0)) != (0, 0))
+            + GRAPH * _of_graph(r.get("segment_pool_id"))
             for r in rows
         ]
         return _columns("segment", flags=flags, device=[r.get("device", 0) for r in rows],
@@ -198,7 +198,8 @@ class Tables:
         actions = [*map(_NUMBERS.get, names)]
         read = self.frames.read
         told = [read(r.get("frames")) if a in _NAMED else _NOTHING for r, a in zip(rows, actions, strict=True)]
-        return _columns("event", action=actions, size=sizes, address=addresses, stream=streams,
+        graphs = [_of_graph(r.get("pool_id")) for r in rows] if "pool_id" in rows[0] else [0] * len(rows)
+        return _columns("event", action=actions, graph=graphs, size=sizes, address=addresses, stream=streams,
                         time=times[0] if times else [-1] * len(rows), place=[place for place, _ in told],
                         operator=[operator for _, operator in told])  # fmt: skip
 
@@ -210,6 +211,11 @@ class Tables:
         file.write(json.dumps(header).encode() + b"\n")
         for column in self.columns.values():
             column.tofile(file)
+
+
+def _of_graph(pool: object) -> int:
+    """Tell whether a pool is that of a captured graph, which are numbered in front: (3, 0); users' own are (0, 3)."""
+    return int(type(pool) in (tuple, list) and bool(pool) and type(pool[0]) is int and pool[0] > 0)  # type: ignore[index]
 
 
 def _are_dicts(rows: list[Any]) -> bool:

@@ -190,6 +190,26 @@ def test_the_only_chip_that_fits_the_waves_is_inferred() -> None:
     assert found is not None
     assert (found.cores, found.mhz, found.core_mhz, found.rows, found.inferred) == (24, 1800, 43200, 4, True)
     assert "inferred" in str(found.source) and "24 cube cores at 1800 MHz" in str(found.source)
+    # of the same cores, a 910B1 at 1850 MHz would look the same if it never ran at that
+    assert found.throttled == ((24, 1850),) and found.most_flop_per_s == 24 * 1850e6 * 8192
+    assert "unless it is throttled throughout: 24 at 1850 MHz" in str(found.source)
+
+
+def test_a_chip_that_is_throttled_throughout_to_another_ones_clock_is_named() -> None:
+    """24 cores that are rated at 1800 MHz run at 1500 all the time, and no kernel has more than 20 blocks."""
+    found = measure_cube(by_waves([8, 16, 20, 20], [40, 36], (24, 48), 1500))
+    assert found is not None and found.inferred and (found.cores, found.mhz) == (20, 1500)
+    assert {(24, 1800), (24, 1850)} <= {*found.throttled} and found.most_flop_per_s is not None
+    assert found.most_flop_per_s >= 24 * 1800e6 * 8192
+    # with more blocks than that it is no chip of 20 cores, and no chip of 24 is rated so
+    assert measure_cube(by_waves([8, 16, 24, 24], [48, 36], (24, 48), 1500)) is None
+
+
+def test_waves_that_only_one_chip_has_prove_it() -> None:
+    """36 cores at 1800 MHz in one wave, 37 to 72 in two: no other chip has so many, so none is throttled to it."""
+    found = measure_cube(by_waves([36, 36, 37, 30], [72, 73], (36, 72), 1800))
+    assert found is not None and (found.cores, found.mhz, found.throttled) == (36, 1800, ())
+    assert "throttled" not in str(found.source) and found.most_flop_per_s is None
 
 
 @pytest.mark.parametrize(

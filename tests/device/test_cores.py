@@ -388,11 +388,12 @@ def device(root: Path, kernels: Kernels, **more: str) -> Device:
     [
         (
             [("AI_CORE", 20, 0)] * 3 + [("AI_VECTOR_CORE", 40, 0)] * 4 + [("AI_VECTOR_CORE", 1, 0)] * 9,
-            "--cores 20,40: 3 kernels use exactly 20 cube cores and 4 exactly 40 vector cores, none starts more blocks",
+            "--cores 20,40: 3 kernels use exactly 20 cube cores and 4 exactly 40 vector cores, none starts more blocks "
+            "than that",
         ),
         (
             [("MIX_AIC", 24, 48)] * 2 + [("MIX_AIV", 48, 24)] * 3 + [("AI_VECTOR_CORE", 256, 0)],
-            "suggest --cores 24,48: 5 kernels use exactly 24 cube cores and 5 exactly 48 vector cores, 1 starts more",
+            "suggest --cores 24,48: 5 kernels use exactly 24 cube cores and 5 exactly 48 vector cores, 1 kernel starts",
         ),
     ],
 )

@@ -111,7 +111,7 @@ def test_the_parts_of_time_are_those_of_the_partition(trained: tuple[Device, Pat
         adds_up(found)
         part = ns(found)
         cube = [part[name] for name in ("useful", "useful_or_padded", "padded", "cube_busy_without_formula")]
-        assert sum(cube) + part["cube_idle"] + part["vector"] == split.compute_ns
+        assert sum(cube) + part["cube_uncounted"] + part["cube_idle"] + part["vector"] == split.compute_ns
         assert part["communication"] == split.comm_exposed_ns and part["other"] == split.other_exposed_ns
         assert (part["host_wait"], part["launch_latency"]) == (split.host_wait_ns, split.launch_latency_ns)
         assert (part["dependency"], part["unattributed"]) == (split.dependency_wait_ns, split.unattributed_ns)
@@ -328,6 +328,38 @@ def test_odd_counters_are_left_out_and_counted(tmp_path: Path, cycles: float | s
     assert found.odd == (0 if cycles == "inf" else 1) and found.contradictions == 0
     assert found.cube_busy_flop == pytest.approx(cycles_of(dur) * 0.5 * 8192, rel=1e-6)
     assert found.useful_flop[0] == pytest.approx(2 * SMALL_FLOP, rel=1e-9)  # what it had to do is known all the same
+    # of the time beside that nobody knows anything: it is not called idle
+    assert found.uncounted == 1
+    assert flop(found)["cube_uncounted"] == pytest.approx(dur * HERE / 1e9 - SMALL_FLOP, rel=1e-9)
+    sound = (4 * 100_000 + dur) * HERE / 1e9 - cycles_of(dur) * 0.5 * 8192
+    assert flop(found)["cube_idle"] == pytest.approx(sound, rel=1e-6)
+
+
+def test_kernels_without_counters_have_a_part_of_their_own(tmp_path: Path) -> None:
+    """Three of them: by their shapes one multiplies for a while, one has blocks for half of the cores, one neither."""
+    rows = [
+        Row(AFTER, 4_000, cycles=cycles_of(4_000), mac=0.5, **SMALL),  # type: ignore[arg-type]
+        Row(AFTER + 10_000, 4_000, **SMALL),  # type: ignore[arg-type]
+        Row(AFTER + 20_000, 4_000, "Odd", block=10),
+        Row(AFTER + 30_000, 4_000, "Odd", block=20),
+    ]
+    path = written(tmp_path, rows)
+    found = whole(path)
+    adds_up(found)
+    assert (found.uncounted, found.odd) == (3, 0)
+    unit = 4_000 * HERE / 1e9
+    assert flop(found)["cube_uncounted"] == pytest.approx(2.5 * unit - SMALL_FLOP, rel=1e-9)
+    probes = 100 * unit
+    assert flop(found)["cube_idle"] == pytest.approx(probes + 1.5 * unit - cycles_of(4_000) * 0.5 * 8192, rel=1e-6)
+    idle = {cause.cause: cause.flop for cause in found.idle}
+    assert idle["cores_unused"] == pytest.approx(0.5 * unit, rel=1e-9)  # cores without a block multiply nothing
+    # What runs beside it is not known either: at most all that its time and the counted one leave is open.
+    beside = [Row(AFTER, 4_000, cycles=cycles_of(4_000), mac=0.5), Row(AFTER + 2_000, 4_000, "Odd", stream=5)]
+    found = whole(written(tmp_path / "beside", beside))
+    adds_up(found)
+    done = cycles_of(4_000) * 0.5 * 8192
+    assert flop(found)["cube_uncounted"] == pytest.approx(unit, rel=1e-9)
+    assert flop(found)["cube_idle"] == pytest.approx(probes + 0.5 * unit - done, rel=1e-6)
 
 
 @pytest.mark.parametrize("shapes", ["", "N/A", "12,x;3,4", "1024,256;100,7", "-3,4;4,5"])
@@ -363,7 +395,8 @@ def test_without_counters_the_chips_clock_tells_the_peak(tmp_path: Path) -> None
     adds_up(found)
     assert (found.basis, found.peak_flop_per_s, found.cube_busy_flop) == ("asked", HERE, None)
     assert found.useful_flop == pytest.approx((3 * SMALL_FLOP, 3 * SMALL_FLOP))
-    assert flop(found)["padded"] == 0 and ns(found)["useful"] + ns(found)["cube_idle"] == 12_000
+    assert flop(found)["padded"] == 0 and ns(found)["useful"] + ns(found)["cube_uncounted"] == 12_000
+    assert found.uncounted == 3 and not found.idle
 
 
 def test_what_no_time_is_enough_for_contradicts_without_counters_too(tmp_path: Path) -> None:
@@ -441,6 +474,6 @@ def test_json_has_the_promised_fields(tmp_path: Path) -> None:
             "useful_flop", "hfu", "mfu", "parts", "formula_share", "contradictions"} <= found.keys()  # fmt: skip
     assert {"kernels", "palm", "verl"} <= found["mfu"].keys()
     assert [part["part"] for part in found["parts"]] == [
-        "useful", "useful_or_padded", "padded", "cube_busy_without_formula", "cube_idle", "vector", "communication",
-        "other", "host_wait", "launch_latency", "dependency", "unattributed",
+        "useful", "useful_or_padded", "padded", "cube_busy_without_formula", "cube_uncounted", "cube_idle", "vector",
+        "communication", "other", "host_wait", "launch_latency", "dependency", "unattributed",
     ]  # fmt: skip

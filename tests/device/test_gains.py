@@ -29,7 +29,7 @@ from npuperf.show.words import verdict_of
 US = 1_000
 LIMITS = load_thresholds()
 CHANGES = ("host*0", "host*0,latency*0", "compute*0", "comm*0", "host*0,latency*0,compute*0,comm*0,copies*0", "sync*0",
-           "launches*0", "overlap", "op:Add*0", "host:torch_op*0", "host*3")  # fmt: skip
+           "launches*0", "overlap", "op:**0", "host:torch_op*0", "host*3")  # fmt: skip
 
 
 def within_the_step(result: Result) -> None:

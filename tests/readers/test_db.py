@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -16,10 +15,12 @@ from inputs import KERNELS, database
 from ways import DATABASE_WAYS, read_databases
 
 from npuperf.base.errors import InputError
+from npuperf.base.loading import library_of
 from npuperf.model.device import DeviceProfile
+from npuperf.readers import sqlite as sqlite_reader
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.sqlite import Database, OpenFile, open_database
+from npuperf.readers.sqlite import Database, NotInBulkError, OpenFile, open_database
 
 STEPS = {11: (-10_000, 30_000), 12: (30_000, 90_000)}
 
@@ -176,7 +177,6 @@ def test_columns_in_bulk_and_by_row_hold_what_the_cells_do(
             patch.setattr("npuperf.readers.sqlite._BATCH", 3)
             read_databases(patch, way)
             with open_database(path, log) as db:
-                assert (db.driver is not None) == (way == "by the driver")
                 assert [column.tolist() for column in db.columns("T", {"a": "a", "b": "b"}).values()] == expected
         assert [w.n for w in log.warnings] == [n for n in unusable if n]
 
@@ -209,11 +209,14 @@ def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
             np.testing.assert_array_equal(pmu[name], np.array(column, np.float32))
 
 
-def test_without_the_driver_rows_are_read_one_by_one(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_databases(monkeypatch, "by the driver")
-    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
+def test_without_the_compiled_reader_rows_are_read_one_by_one(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_database(db, ReadLog()) as opened:
-        assert opened.driver is None
+        if library_of(Path(sqlite_reader.__file__).with_name("plain_cells.c")).exists():  # there was a compiler
+            (counted,) = opened.file.connection.execute("SELECT count(*) FROM TASK").fetchone()
+            assert [len(column) for column in opened.integers_in_bulk("TASK", ["globalTaskId"])] == [counted]
+        read_databases(monkeypatch, "by row")
+        with pytest.raises(NotInBulkError):
+            opened.integers_in_bulk("TASK", ["globalTaskId"])
     assert len(only(db).tasks) == len(KERNELS)
 
 

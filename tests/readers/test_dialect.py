@@ -56,6 +56,19 @@ def write(folder: Path, content: object) -> Path:
     return path
 
 
+def test_a_whole_file_of_another_kind_is_not_called_cut(tmp_path: Path) -> None:
+    """Exporters write traces of threads and queues alone: nothing in them is of a device."""
+    queue = {"ph": "X", "pid": 7, "tid": 7, "name": "Enqueue@add", "ts": "1000.000", "dur": 2, "args": {}}
+    text = json.dumps([queue] * 9)
+    hints = []
+    for content in (text, text[: len(text) // 2], text[: text.rindex(",") - 1]):
+        with pytest.raises(InputError, match="neither a trace of the NPU's profilers") as caught:
+            analyze_path(write(tmp_path, content))
+        hints.append(str(caught.value.hint))
+    assert ["cut off" in hint for hint in hints] == [False, True, True]
+    assert "of a kind that is not read" in hints[0]
+
+
 def test_an_npu_trace_cut_anywhere_is_no_trace_of_a_gpu(tmp_path: Path) -> None:
     whole = json.dumps(npu_trace())
     assert told(write(tmp_path, whole)) == "ascend"

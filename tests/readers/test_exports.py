@@ -37,6 +37,8 @@ def document(path: Path) -> dict[str, Any]:
     """The JSON document, its findings by rule, without what names files, and without memory, which is not converted."""
     found = json.loads(render(analyzed(path), "json"))
     found["findings"] = {f["rule"]: f for f in found["findings"] if f["rule"] not in OF_MEMORY}
+    if "copies" in found["findings"]:  # advised there, where a finding of memory advises it first
+        found["findings"]["copies"]["next"] = None
     found["digest"]["uncounted"] = [kind for kind in found["digest"]["uncounted"] if kind != "block"]
     found["digest"]["counts"] = [count for count in found["digest"]["counts"] if count["kind"] != "block"]
     for device in found["devices"]:
@@ -69,6 +71,7 @@ def only(path: Path) -> DeviceProfile:
 
 #: What counts from the begin of an operation until its waits are over, and follows from that.
 OF_WAITS = re.compile(r"/communication/(awaited|exposed_most|transfer_most)_ns$|/transfer_most_ns$|/what_if/\d+/"
+                      r"|/collective_rates/\d+/(time_ns/1|(algorithm|bus)_gb_per_s/0)$"
                       r"|/exposed_communication/gain_(ns_per_step|pct)/1$")  # fmt: skip
 
 

@@ -106,6 +106,14 @@ def test_nothing_there_is_an_error_that_says_what_to_give(tmp_path: Path, name: 
     assert str(tmp_path / name) in str(caught.value) and caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["op_statistic.csv", "api_statistic_20260101000000.csv"])
+def test_sums_are_no_profile_of_their_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("Device_id,OP Type,Count\n0,MatMul,3\n")
+    with pytest.raises(InputError, match="sums of the exporter's, without a task") as caught:
+        find(tmp_path / name)
+    assert str(caught.value.hint) == f"give the folder of its profile: {tmp_path}"
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_loose_trace_is_told_by_its_beginning(tmp_path: Path, packed: bool) -> None:
     """The header of a PyTorch trace may be long; other JSON files are passed over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 from build import EPOCH, K, ascend_pt, us
 from inputs import KERNELS, database
 
+from npuperf.model.device import ClockRates
 from npuperf.model.tasks import Tasks
 from npuperf.readers.recording import open_recording
-from npuperf.readers.timeline import ClockRates
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "msinsight"
 
@@ -73,6 +74,16 @@ def test_databases_have_it_in_a_table(tmp_path: Path) -> None:
         rows = [(0, EPOCH - 1_000, 1800), (0, EPOCH + 30_000, 1200), (0, EPOCH + 99_000, 800), (1, EPOCH, 600)]
         db.executemany("INSERT INTO AICORE_FREQ VALUES (?,?,?)", rows)
     assert clock(path) == (1200, 1800)
+
+
+def test_the_clock_over_time_is_a_step_function() -> None:
+    """1800 from 10 on, 1500 from 20, 800 from 30: means of stretches counted for every ns; what is the same is once."""
+    rates = ClockRates.of(np.array([30, 10, 20, 15, 12]), np.array([800, 1800, 1500, 0, 1800]))
+    assert rates.time.tolist() == [10, 20, 30] and rates.mhz.tolist() == [1800, 1500, 800]
+    at = [0 if t < 10 else 1800 if t < 20 else 1500 if t < 30 else 800 for t in range(60)]
+    edges = [0, 7, 13, 20, 22, 45, 60]
+    means = [sum(at[low:high]) / (high - low) for low, high in pairwise(edges)]
+    assert rates.averages(np.array(edges)).tolist() == pytest.approx(means)
 
 
 def test_no_task_no_clock() -> None:

@@ -73,6 +73,13 @@ def test_torch_npu_names_them_in_a_text(tmp_path: Path) -> None:
     assert (host.rank, host.kineto, host.host_steps.number.tolist()) == (0, False, [7])
 
 
+def test_a_trace_without_events_is_read(tmp_path: Path) -> None:
+    """Its base time has no place in the narrow numbers of columns that are empty."""
+    named = {"ph": "M", "name": "process_name", "pid": 5, "tid": 0, "args": {"name": "python"}}
+    reading = open_recording(kineto(tmp_path / "a.pt.trace.json", [named])).map(lambda reading: reading.error)
+    assert list(reading) == [None]
+
+
 def test_damage_costs_what_is_damaged(tmp_path: Path) -> None:
     odd = [
         op("aten::mm", 10.0, 5.0, "not;\x00", 7),

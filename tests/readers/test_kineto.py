@@ -308,7 +308,6 @@ def test_annotations_and_synchronisation_are_no_device_work(tmp_path: Path) -> N
     assert sorted(tasks["name"]) == sorted(name for name, *_ in LAUNCHES)
     assert tasks["work"].value_counts().to_dict() == {
         Work.COMPUTE.name.lower(): 5, Work.COMMUNICATION.name.lower(): 1, Work.OTHER.name.lower(): 1,
-        Work.CONTROL.name.lower(): 0,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from memory_plan import MIB, Block, Plan, write_memory
 from npuperf.base.errors import InputError
 from npuperf.model.memory_result import Memory
 from npuperf.model.result import Result
+from npuperf.show.memory_text import memory_lines
 
 PLAN = Plan(
     1000 * MIB,
@@ -124,7 +125,7 @@ def test_modules_without_a_figure_and_the_graph_engines_blocks(tmp_path: Path) -
 
 def test_a_table_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / OPERATORS).write_text("Name,Count\na,1\n")
-    with pytest.raises(InputError, match=r"operator_memory\.csv: row 1: no column 'size'"):
+    with pytest.raises(InputError, match=r"operator_memory\.csv: row 1: no column 'Size'"):
         analyze_path(tmp_path, no_cache=True)
 
 
@@ -204,3 +205,33 @@ def test_a_database_tells_the_same_bytes(tmp_path: Path) -> None:
     for what in (*(f"{name}_bytes" for name in same), "modules"):
         assert getattr(found, what) == getattr(wanted, what), what
     assert [(a.operator, a.bytes) for a in found.alive] == [(a.operator, a.bytes) for a in wanted.alive]
+
+
+def test_what_graphs_plan_is_told_of_each(tmp_path: Path) -> None:
+    """By hand: in graph 1 the places 4 and 5 have all three blocks; 4294967295 is the end of the graph."""
+    rows = [
+        "Device_id,Op Name,Model Name,Graph ID,Node Index Start,Node Index End,Size(KB)",
+        "0,Conv_1,0,1,0,5,1024",
+        "0,MatMul_2,0,1,4,4294967295,512.5",
+        "0,Add_3,0,1,3,6,256",
+        "0,Late_4,0,1,6,7,600",  # from 6 on: Add_3, which ends there, MatMul_2 and itself
+        "0,Cast_1,branch/while,2,0,0,100",
+        "0,,branch/while,2,1,1,101",
+        "0,Odd_9,0,1,9,8,1",
+    ]
+    (tmp_path / "static_op_mem_20260101000000.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "op_summary_20260101000000.csv").write_text(
+        "Device_id,Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us)\n0,a,Add,AI_CORE,1000000.0,5.0\n"
+    )
+    result = analyze_path(tmp_path, no_cache=True)
+    memory = result.devices[0].memory
+    assert memory is not None and memory.peak_bytes is None
+    first, second = memory.graphs
+    assert (first.model, first.graph, first.blocks, first.node) == (None, 1, 4, 4)
+    assert first.peak_bytes == int((1024 + 512.5 + 256) * 1024)
+    told = [(one.operator, one.bytes) for one in first.largest]
+    assert told == [("Conv_1", 1024 * 1024), ("MatMul_2", int(512.5 * 1024)), ("Add_3", 256 * 1024)]
+    assert (second.model, second.graph, second.peak_bytes, second.node) == ("branch/while", 2, 101 * 1024, 1)
+    assert [one.operator for one in second.largest] == [None]
+    assert [(lost.rows, lost.file.endswith(".csv")) for lost in result.input.lost] == [(1, True)]
+    assert any("2 graphs plan memory" in str(one.content) for one in memory_lines(result))

@@ -141,6 +141,27 @@ def test_the_workspace_is_no_part_of_the_pool(tmp_path: Path) -> None:
     assert len(memory.blocks) == 1
 
 
+@pytest.mark.parametrize(("pool", "told"), [((3, 0), True), ((0, 3), False)])  # of a graph, and a user's own
+@pytest.mark.parametrize("without", ["", "pool_id", "segment_pool_id"])
+def test_blocks_of_a_graph_s_pool_stay_with_it(tmp_path: Path, pool: tuple[int, int], without: str, told: bool) -> None:
+    allocator = Allocator()
+    allocator.malloc(30 * MIB)
+    first = allocator.malloc(60 * MIB, 7, LINE)
+    allocator.malloc(5 * MIB)
+    state = allocator.snapshot()
+    for row in [*state["segments"], *state["device_traces"][0]]:
+        if first in (row.get("address"), row.get("addr")):
+            row["segment_pool_id" if "address" in row else "pool_id"] = pool
+        if without:
+            row.pop(without, None)
+    memory = read(dump(state, tmp_path / "s.pickle"))
+    assert memory.of_graphs.tolist() == [False, told, False]
+    found = analyze_path(tmp_path / "s.pickle", no_cache=True).devices[0].memory
+    assert found is not None
+    pools = [(one.where, one.bytes) for one in found.alive if one.class_ == "graph_pool"]
+    assert pools == ([("u/train.py:41 forward", allocator.sizes[1])] if told else [])
+
+
 def test_devices_are_told_apart_and_others_have_no_memory(tmp_path: Path) -> None:
     allocator = Allocator()
     allocator.malloc(5 * MIB)

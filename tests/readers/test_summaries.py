@@ -149,7 +149,7 @@ def test_damaged_rows_are_counted_and_told(tmp_path: Path, cell: str, column: in
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("api_statistic.csv", "", "the file is empty"), ("api_statistic.csv", "a,b\n1,2\n", "no column 'api name'"),
+        ("api_statistic.csv", "", "the file is empty"), ("api_statistic.csv", "a,b\n1,2\n", "no column 'Api Name'"),
         ("prof_rule_0.json", "{", "cannot be read"), ("prof_rule_0.json", "[]", "not a JSON object"),
         ("prof_rule_0.json", '{"data": 1}', "no list of suggestions"), ("prof_rule_0.json", "{}", "no list"),
         ("prof_rule_0.json", '{"data":' * 10_000, "nested too deeply"),
