@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from cluster_files import write
 from cluster_job import Fault, Job, Jump, groups, hit_ranks, stalls
@@ -66,6 +67,9 @@ def draw(seed: int) -> Unseen:
         if len(faults) < len(kinds) or (len(hit) > 1 and hit[0] & hit[1]):
             continue
         more = _recorded(luck, job, set().union(*hit))
+        left_out = {step for _, step in more.get("skipped", ())}
+        if any(f.steps and {*f.steps} <= left_out for f in faults):  # nothing of it is in what can be compared
+            continue
         found = _unseen(seed, tuple(kinds), replace(job, faults=tuple(faults), **more))
         if len(found.wrong) == len(faults):
             return found
@@ -107,7 +111,7 @@ def _layout(luck: random.Random, seed: int) -> Job:
     return replace(job, schedule="gpipe" if schedule == "gpipe" else "1f1b", micro_batches=batches, separate=separate)
 
 
-def _recorded(luck: random.Random, job: Job, guilty: set[int]) -> dict[str, object]:
+def _recorded(luck: random.Random, job: Job, guilty: set[int]) -> dict[str, Any]:
     """Draw what is odd about the recording, if anything; who is to blame was recorded."""
     others = [r for r in range(job.world) if r not in guilty]
     draw = luck.random()
@@ -260,8 +264,20 @@ class Unseen(Scenario):
             return bool(set(root.ranks) & set(cause.fault.ranks)) and set(root.ranks) <= hit
         return bool(root.ranks) and names(root, cause.fault)
 
+    def compared(self, fault: Fault) -> float:
+        """By which factor a fault is in more of the steps that are compared, which all ranks recorded, than of all."""
+        steps = {*range(self.job.steps)} - {step for _, step in self.job.skipped}
+        if not fault.steps:
+            return 1.0
+        return len(steps & {*fault.steps}) / len(steps) * self.job.steps / len(fault.steps)
+
     def gain_ns(self, roots: Sequence[Root], cause: Cause) -> int:
-        """What repairing what roots name brings: of slow ranks, only those; of a rank of a stage, its own."""
+        """What repairing what roots name brings per step that is compared."""
+        whole = self._whole_gain_ns(roots, cause)
+        return whole if cause.fault is None else round(whole * self.compared(cause.fault.fault))
+
+    def _whole_gain_ns(self, roots: Sequence[Root], cause: Cause) -> int:
+        """Of slow ranks, only those; of a rank of a stage, its own."""
         if cause.fault is None:
             own = (e.gain_ns for e in self.wrong if _by_stage(e) and any(r.kind == "rank" for r in roots))
             return next(own, cause.gain_ns)
@@ -340,9 +356,11 @@ def _blaming(cluster: Cluster | None) -> list[Root]:
 
 
 def _allowed(unseen: Unseen, root: Root) -> bool:
-    """Whether a root is true without being asked for: a fault not worth naming, a stage a little longer, a stall."""
+    """Whether a root is true without being asked for: a fault not worth naming, or hidden, a stage a little longer."""
     unequal = unseen.balance is not None and unseen.balance.unequal(root)
     small = any(names(root, e) for e in unseen.expected() if e not in unseen.wrong)
+    slow = {rank for fault in unseen.job.faults if fault.kind == "compute" for rank in fault.ranks}
+    small |= root.kind == "jitter" and set(root.ranks) <= slow
     job = unseen.job
     stalled = {r for r in range(job.world) if any(stalls(job, r, step) for step in range(job.steps))}
     return unequal or small or (root.kind == "rank" and set(root.ranks) <= stalled)

@@ -346,7 +346,12 @@ def _relax(upper: F64, root: int) -> F64:
 #
 # Both ends of such an operation end together. So of two neighbours in a group, operations belong together whose ends,
 # on the common clock, are each other's nearest, and that overlap; what one sends the other receives. The first rank has
-# one neighbour only; what its operations leave over at the second belongs to the third, and so on.
+# one neighbour only; what its operations leave over at the second belongs to the third, and so on. Where a
+# clock was set, and too few operations tell that which name their ranks, all that are left of a step lie the same time
+# from their other ends.
+
+#: Of so many operations at least it is no luck that they do.
+_SHIFTED: Final = 4
 
 
 def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks) -> list[RankSummary]:
@@ -373,9 +378,32 @@ def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks)
             other = theirs[there]
             good = (back[there] == np.arange(len(own))) & (np.abs(end[other] - end[own]) <= ENDS_APART + clocks.noise)
             good &= (start[own] <= end[other]) & (start[other] <= end[own])
-            peer[a][own[good] - matched.first[a]] = ranks[b].rank
-            peer[b][other[good] - matched.first[b]] = ranks[a].rank
+            left, right = own[~good], np.setdiff1d(theirs, other[good])
+            shifted = [
+                _shifted(end, left[matched.step[left] == step], right[matched.step[right] == step], clocks.noise)
+                for step in distinct(matched.step[left]).tolist()
+            ]
+            for mine, far in ((own[good], other[good]), *shifted):
+                peer[a][mine - matched.first[a]] = ranks[b].rank
+                peer[b][far - matched.first[b]] = ranks[a].rank
     return [replace(r, operations=replace(r.operations, peer=p)) for r, p in zip(ranks, peer, strict=True)]
+
+
+def _shifted(end: I64, own: I64, theirs: I64, noise: float) -> tuple[I64, I64]:
+    """Return all of a rank's operations with another's whose ends lie the same time later, or earlier; none where they
+    do not, or several times fit.
+    """
+    none = own[:0], own[:0]
+    if len(own) < _SHIFTED or len(theirs) < len(own):
+        return none
+    mine, far = end[own], end[theirs]
+    fits = []
+    for shift in distinct(far - mine[0]).tolist():
+        there = _closest(mine + shift, far)
+        beyond = far[there] - mine
+        if np.ptp(beyond) <= 2 * (ENDS_APART + noise) and len(distinct(there)) == len(own):
+            fits.append(theirs[there])
+    return (own, fits[0]) if len(fits) == 1 else none
 
 
 def _closest(values: I64, among: I64) -> I64:

@@ -29,17 +29,13 @@ _ROUNDING: Final = 1_000.0
 
 
 class Stretches(Struct, frozen=True):
-    """Local time of all ranks, flat: compute, waiting for the host, and the rest (ns); the rank of each."""
+    """Local time of all ranks, flat: compute, waiting for the host, the rest, and the whole (ns); the rank of each."""
 
     rank: I64
     compute: F64
     host: F64
     other: F64
-
-    @property
-    def length(self) -> F64:
-        """The whole of each."""
-        return self.compute + self.host + self.other
+    length: F64
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -176,7 +172,8 @@ def _stretches(rank: I64, parts: Sequence[LocalTime], drift: F64) -> Stretches:
     compute = np.clip(compute, 0, length)
     host = np.clip(host, 0, length - compute)
     scale = 1 + drift[rank]
-    return Stretches(rank, compute * scale, host * scale, (length - compute - host) * scale)
+    compute, host, other = compute * scale, host * scale, (length - compute - host) * scale
+    return Stretches(rank, compute, host, other, compute + host + other)
 
 
 def _queues(matched: Matched) -> I64:
@@ -434,8 +431,7 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
         if not len(peers):
             continue
         for rank in changed.tolist():
-            others = job.begin[peers[job.begun_with[peers] == job.begun_with[rank]]]
-            begin[rank] = min(begin[rank], float(lower_median(others))) if len(others) else begin[rank]
+            begin[rank] = usual_begin(job, rank, peers)
         members = {*changed.tolist(), *peers.tolist()}
         first = job.matched.first
         shapes = {(int(first[m + 1] - first[m]), (job.until[rows["to_block"][m]] - first[m]).tobytes())
@@ -467,6 +463,12 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
             pace = np.divide(now, before, out=np.ones(len(now)), where=before > 0)[at]
             parts["to_start"][own] = np.where(count > 0, middle, job.to_start.length[own] * pace)
     return JobChange(**parts, begin=begin)
+
+
+def usual_begin(job: JobProgram, rank: int, peers: I64) -> float:
+    """Return when a rank would begin as the median of its peers does (ns), no later than it did; see ``begun_with``."""
+    others = job.begin[peers[job.begun_with[peers] == job.begun_with[rank]]]
+    return min(float(job.begin[rank]), float(lower_median(others))) if len(others) else float(job.begin[rank])
 
 
 def level_steps(job: JobProgram, rank: int, late: I64, on: JobChange) -> JobChange:
@@ -501,9 +503,8 @@ def level_steps(job: JobProgram, rank: int, late: I64, on: JobChange) -> JobChan
             now, before = (float(lengths["to_block"][block][1:].sum()) for lengths in (parts, base))
             parts["tail"][job.tail.rank == rank] *= min(now / before, 1.0) if before > 0 else 1.0
     begin = (job.begin if on.begin is None else on.begin).copy()
-    others = job.begin[(job.begun_with == job.begun_with[rank]) & (np.arange(job.ranks) != rank)]
-    if is_late[0] and len(others):
-        begin[rank] = min(begin[rank], float(lower_median(others)))
+    if is_late[0]:
+        begin[rank] = usual_begin(job, rank, np.delete(np.arange(job.ranks), rank))
     return replace(on, **parts, begin=begin)
 
 

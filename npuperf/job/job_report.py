@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from npuperf.base.errors import UsageError
 from npuperf.base.messages import Message, Quantity, Series, ns, number, say, say_n, series
 from npuperf.base.messages import share as part
 from npuperf.base.units import in_rows
+from npuperf.device.collective_rates import collective_rates
 from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_roles import judge_roles
@@ -98,7 +100,7 @@ def _operators(study: JobStudy, cause: RootCause) -> list[str]:
     if not mine or not others:
         return []
     own, theirs = _times(mine), _times(others)
-    more = {name: sum(times) / len(mine) - float(np.median(theirs.get(name, [0.0]))) for name, times in own.items()}
+    more = {name: fsum(times) / len(mine) - float(np.median(theirs.get(name, [0.0]))) for name, times in own.items()}
     least = _NOTABLE * cause.excess
     return sorted((n for n, v in more.items() if v > max(least, 0)), key=lambda n: -more[n])[:_OPERATORS]
 
@@ -281,6 +283,12 @@ def describe_job(
         links=list(study.links),
         roots=_roots(study),
         collectives=_collectives(study),
+        collective_rates=collective_rates(
+            study.ranks,
+            study.waits.transfer,
+            study.waits.transfer + study.waits.unknown,
+            thresholds.packet_alignment_bytes,
+        ),
         pipeline=_pipeline(study, stages),
         experts=judge_experts(study.ranks, thresholds),
         roles=judge_roles(study.ranks),
@@ -354,6 +362,7 @@ def narrow(cluster: Cluster, group: str) -> Cluster:
         cluster,
         groups=chosen,
         collectives=[c for c in cluster.collectives if c.group in ids],
+        collective_rates=[c for c in cluster.collective_rates if c.group in {g.kind for g in chosen if g.kind}],
         links=[k for k in cluster.links if any(set(k.ranks) <= own for own in ranks)],
     )
 
@@ -490,10 +499,11 @@ def _pipeline(study: JobStudy, stages: list[Stage]) -> Pipeline | None:
         max_over_min=max(compute) / min(compute),
         schedule_share=schedule.share(len(stages)) if schedule else None,
         bubble_share=sum(s.bubble_ns for s in stages) / max(len(stages) * max(s.window_ns for s in stages), 1),
-        schedule_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "schedule")),
-        imbalance_wait_ns=round(sum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),
+        schedule_wait_ns=round(fsum(c.wait for c in study.causes if c.kind == "schedule")),
+        imbalance_wait_ns=round(fsum(c.wait for c in study.causes if c.kind == "stage" or c.uneven)),
         pipelines=min(len(s.ranks) for s in stages),
         gain_ns_per_step=per_step(gain, study) if gain else None,
+        in_time=study.in_time,
     )
 
 
@@ -507,7 +517,7 @@ def per_step(gain: tuple[float, float], study: JobStudy) -> tuple[int, int]:
 def _roots(study: JobStudy) -> list[Root]:
     """Return the roots; rounded, their waiting still adds up to all that was blamed."""
     absent = int(study.waits.absent.sum())
-    total = sum(c.wait for c in study.causes) + absent
+    total = fsum(c.wait for c in study.causes) + absent
     ends = np.rint(np.cumsum([c.wait for c in study.causes])).astype(np.int64)
     waits = np.diff(np.concatenate([[0], ends])).tolist()
     found = [

@@ -25,7 +25,7 @@ from npuperf.device.witness import SetBack
 from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted, doubted, pair_in_time
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
-from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs, slow_links
+from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs
 from npuperf.job.match import JobWaits, Matched, find_waits, match
 from npuperf.job.one_clock import Jump, Runs, find_set_backs, look
 from npuperf.job.pipeline import (
@@ -40,10 +40,10 @@ from npuperf.job.pipeline import (
 )
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import blame
-from npuperf.job.schedule import Schedule, find_schedule
+from npuperf.job.schedule import Schedule, find_schedule, step_in_time
 from npuperf.model.groups import lower_median
 from npuperf.model.intervals import Intervals
-from npuperf.model.job_result import Link
+from npuperf.model.job_result import Link, PipelineStep
 from npuperf.model.labels import F64, I64
 from npuperf.model.result import Elasticity
 from npuperf.model.thresholds import Thresholds
@@ -88,6 +88,7 @@ class JobStudy(JobSplit, frozen=True):
     stages: PipelineStages
     bubble: Bubble | None
     schedule: Schedule | None
+    in_time: PipelineStep | None
     links: tuple[Link, ...]
     paces: LinkPaces
     causes: tuple[RootCause, ...]
@@ -159,6 +160,7 @@ def study_job(
     numbers, steps = np.unique(matched.step, return_inverse=True)
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
+    schedule = find_schedule(ranks, matched, stages) if stages.real else None
     compute = stage_compute(ranks, stages) if usable and windows else None
     split = None if compute is None else split_waiting(ranks, job, stages, windows, compute, wide)
     held, strict = [held_by_exchanges(r) for r in ranks] if usable else [], None
@@ -185,10 +187,11 @@ def study_job(
         usable=usable,
         stages=stages,
         bubble=find_bubble(ranks, matched, waits, windows) if windows else None,
-        schedule=find_schedule(ranks, matched, stages) if stages.real else None,
+        schedule=schedule,
+        in_time=step_in_time(ranks, matched, waits, clocks, stages, windows, schedule) if schedule else None,
         links=tuple(judged.links),
         paces=judged.paces,
-        causes=tuple(find_causes(ranks, job, blamed, stages, split, slow_links(judged), bounds, strict)),
+        causes=tuple(find_causes(ranks, job, blamed, stages, split, judged, bounds, strict)),
         costs=tuple(packet_costs(ranks, round(job.measured / count), count, thresholds)),
         elasticity=elasticity,
         other=other,
@@ -246,21 +249,25 @@ def _matched(ranks: Sequence[RankSummary], world_size: int | None) -> _Found | S
     if left is None:
         return _without(all_ranks, broken, world_size)
     ranks, counted, matched = left
-    runs, jumps = look(ranks, matched)
-    if runs is not None:
-        return SeveralRuns(tuple(ranks), runs)
-    if jumps:
-        broken = {place: _overlapped(ranks[place], jumps, place) for place in {jump.place for jump in jumps}}
-        for jump in jumps:
-            ranks[jump.place] = reset(ranks[jump.place], jump.at, jump.by)
-        left = _unmixed(ranks, match(ranks, world.size), counted, broken)
-        if left is None:
-            return _without(all_ranks, broken, world_size)
-        ranks, counted, matched = left
-    jumps = [*(Jump(place, back.start, back.by) for place, back in backs.items()), *jumps]
-    if any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any():
-        ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
-        matched = match(ranks, world.size)
+    jumps = [Jump(place, back.start, back.by) for place, back in backs.items()]
+    for paired in (False, True):
+        if paired:
+            if not (any(len(g.ranks) > 2 for g in matched.groups) and (matched.p2p & (matched.instance < 0)).any()):
+                break
+            ranks = pair_in_time(ranks, matched, align(matched, len(ranks)))
+            matched = match(ranks, world.size)
+        runs, fresh = look(ranks, matched)
+        if runs is not None and not paired:  # no pair that time made tells more than what names its ranks
+            return SeveralRuns(tuple(ranks), runs)
+        if fresh:
+            broken = {place: _overlapped(ranks[place], fresh, place) for place in {jump.place for jump in fresh}}
+            for jump in fresh:
+                ranks[jump.place] = reset(ranks[jump.place], jump.at, jump.by)
+            left = _unmixed(ranks, match(ranks, world.size), counted, broken)
+            if left is None:
+                return _without(all_ranks, broken, world_size)
+            ranks, counted, matched = left
+            jumps += fresh
     return _Found(ranks, matched, world, counted, jumps, {}) if matched.instances else None
 
 

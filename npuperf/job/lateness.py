@@ -39,6 +39,7 @@ class Lateness(Struct, frozen=True):
     which ranks that are slow together have only while they are the fewer; ``by_step``: that in each of ``steps`` (their
     numbers), which all ranks recorded, what is less below 0; ``steady``: in all steps alike. Of a single step nobody
     can tell: then no ``steps`` are known, and all ranks count as steady. ``alone``: the only ranks of their stage.
+    ``begun``: ranks that began later than all of their peers, and are not late lastingly; all else of them is luck.
     """
 
     excess: F64
@@ -48,6 +49,7 @@ class Lateness(Struct, frozen=True):
     steady: Mask
     stage: I64
     alone: Mask
+    begun: Mask
 
     @property
     def whole(self) -> F64:
@@ -59,8 +61,10 @@ class Lateness(Struct, frozen=True):
 
         None where it is late in all, or where no step stands out.
         """
-        late, mine = self.by_step[rank], self.stage == self.stage[rank]
-        others = self.by_step[mine & (np.arange(len(self.stage)) != rank)]
+        late, peers = self.by_step[rank], (self.stage == self.stage[rank]) & (np.arange(len(self.stage)) != rank)
+        if self.begun[rank]:
+            return tuple(self.steps[:1].tolist())
+        others = self.by_step[peers]
         usual = _DEVIATION * float(np.median(np.abs(others))) if others.size else 0.0
         most = float(late.max(initial=0.0))
         chosen = late >= max(_ALIKE * most, _SURE * usual)
@@ -102,14 +106,16 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
                         for parts in (beyond, beyond_usual(totals, stage)))  # fmt: skip
     steps, parts = _own_times(ranks, job)
     if len(steps) < 2:
-        return Lateness(
-            excess, together, np.zeros((len(ranks), 0)), steps[:0], np.ones(len(ranks), np.bool_), stage, alone
-        )
+        none, all_ranks = np.zeros((len(ranks), 0)), np.ones(len(ranks), np.bool_)
+        return Lateness(excess, together, none, steps[:0], all_ranks, stage, alone, ~all_ranks)
     own = parts.sum(axis=2)
     own[:, 0] += late_begin
     by_step = beyond_usual(own, stage)
     by_step[alone] = own[alone] - lower_median(own[alone], axis=1)[:, None]
-    found = Lateness(excess, together, by_step, steps, _steady(own, stage) | alone, stage, alone)
+    steady = _steady(own, stage) | alone
+    begun = _begun_late(excess[:, BEGIN], by_step, stage) & ~steady
+    excess[begun, :BEGIN] = 0.0
+    found = Lateness(excess, together, by_step, steps, steady, stage, alone, begun)
     for rank in np.flatnonzero(alone).tolist():  # its peers are its own other steps, for its compute as well
         late = np.isin(steps, found.some_steps(rank))
         if late.any():
@@ -153,6 +159,22 @@ def _late_begin(job: JobProgram, stage: I64) -> F64:
         own = np.flatnonzero((job.begun_with == kind[0]) & (stage == kind[1]))
         late[own] = np.maximum(job.begin[own] - lower_median(job.begin[own]), 0.0)
     return late
+
+
+def _begun_late(late: F64, by_step: F64, stage: I64) -> Mask:
+    """Tell which ranks began surely later than all of their peers; ``late``: than the usual one, ns.
+
+    Where ranks are late by as much in later steps, too, it is one of these delays.
+    """
+    begun: Mask = late > 0
+    for rank in np.flatnonzero(begun).tolist():
+        peers = np.flatnonzero((stage == stage[rank]) & (np.arange(len(stage)) != rank))
+        begun[rank] = len(peers) > 1 and late[rank] >= max(
+            _students(len(peers) - 1) * max(late[peers].max(), 1.0),
+            by_step[peers].max() / _ALIKE,
+            by_step[rank, 1:].max() / _ALIKE,
+        )
+    return begun
 
 
 def beyond_usual(values: F64, stage: I64) -> F64:

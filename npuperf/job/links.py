@@ -14,13 +14,14 @@ operation. All links of one collective are held up by its slowest one, so pairs 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from npuperf.device.collective_rates import class_text, size_class
 from npuperf.device.operators import costliest
 from npuperf.device.rank_summary import RankSummary
 from npuperf.model.communication import REFERENCE, LinkUse
@@ -238,20 +239,6 @@ def analysed(step: I64, rank: RankSummary) -> Mask:
     return here
 
 
-def size_class(size: I64) -> I64:
-    """Return k where 2^k ≤ size < 2^(k+1), -1 for sizes below one (not recorded)."""
-    return np.where(size > 0, np.frexp(np.maximum(size, 1).astype(np.float64))[1] - 1, -1).astype(np.int64)
-
-
-def class_text(power: int) -> str | None:
-    """Render a size class, e.g. ``8–16 MiB``; None where sizes are not recorded."""
-    if power < 0:
-        return None
-    unit, small = divmod(power, 10)
-    name = ("B", "KiB", "MiB", "GiB", "TiB")[min(unit, 4)]
-    return f"{2**small}–{2 ** (small + 1)} {name}"
-
-
 # -- Links that are slower than their peers, by pair of ranks.
 
 
@@ -296,6 +283,18 @@ def held_by(paces: LinkPaces, ranks: tuple[int, int]) -> HoldsUp:
             now = float(paces.now[own].max())
             then = max(float(paces.then[own].max()), float(paces.now[others].max(initial=0)))
         found[name, group] = now, min(then, now)
+    return found
+
+
+def held_in(paces: LinkPaces, group: str, types: Container[str]) -> HoldsUp:
+    """Return how long the slowest link of a group holds its operations of some types up, now and at its peers' pace."""
+    found: HoldsUp = {}
+    mine = paces.group.flag([name == group for name in paces.group.names])
+    for name in paces.type.names:
+        own = mine & paces.type.flag([other == name for other in paces.type.names])
+        if name in types and own.any():
+            now = float(paces.now[own].max())
+            found[name, group] = now, min(float(paces.then[own].max()), now)
     return found
 
 

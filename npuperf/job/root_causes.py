@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -24,12 +25,14 @@ from npuperf.job.job_replay import (
     on_longest_path,
     run,
     track_totals,
+    usual_begin,
 )
 from npuperf.job.lateness import Lateness, always_waiting, delayed_stages, find_late, slow_alike
-from npuperf.job.links import SlowLink
+from npuperf.job.links import HoldsUp, JudgedLinks, LinkPaces, SlowLink, held_in, slow_links
 from npuperf.job.match import JobGroup, Matched
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
+from npuperf.model.communication import VARIABLE
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import RootKind, Why
 from npuperf.model.labels import F64
@@ -79,7 +82,7 @@ class RootCause(Struct, frozen=True):
     @property
     def begins_late(self) -> bool:
         """Tell whether most of it lies before a rank's first step, or all of it before those of several."""
-        return self.parts.get("begin", 0.0) > sum(self.parts.values()) / 2
+        return self.parts.get("begin", 0.0) > fsum(self.parts.values()) / 2
 
     @property
     def uneven(self) -> bool:
@@ -135,6 +138,7 @@ class _Case(Struct, frozen=True):
     found: WaitBlame
     stages: PipelineStages
     links: Sequence[SlowLink]
+    paces: LinkPaces
     bounds: GainBounds
     late: Lateness
     layouts: Sequence[object]
@@ -158,6 +162,23 @@ class _Case(Struct, frozen=True):
         """Return the job with all ranks of a stage alike, and its transfers repaired."""
         return replace(level_all(self.job, self.stages.of), transfer=repair.transfer)
 
+    def gain(self, cause: RootCause, saved: float) -> tuple[float, float] | None:
+        """Return the interval of the gain of a cause whose repair saves so much of the length (ns) in the replay.
+
+        Waiting for ranks that were not loaded is replayed as it was measured: it may go as well, up to what somebody
+        waited for the cause, and to its excess.
+        """
+        found, most = self.found, saved
+        if not self.job.matched.complete.all():
+            if cause.kind == "rank":
+                waited = max(float(found.worst[found.of_rank(place)].sum()) for place in cause.places)
+                lost = min(waited, float(self.late.whole[[*cause.places]].max()))
+            else:
+                held = [g for g, group in enumerate(self.job.matched.groups) if {*cause.places} <= {*group.members}]
+                lost = min(fsum(found.worst[[found.of_group(g) for g in held]].tolist()), cause.excess)
+            most = max(saved, lost)
+        return self.bounds.within(saved, most, self.job)
+
     def saved(self, tried: Sequence[_Repair], mended: _Repair) -> list[float]:
         """Replay repairs on top of what is mended, some at a time, and return what each saves of the length, ns.
 
@@ -179,13 +200,14 @@ def find_causes(
     found: WaitBlame,
     stages: PipelineStages,
     split: StageSplit | None,
-    links: Sequence[SlowLink],
+    links: JudgedLinks,
     bounds: GainBounds,
     strict: JobProgram | None = None,
 ) -> list[RootCause]:
     """Return the causes, largest gain first, a schedule's own waiting last; their waits add up to what is blamed."""
     late = find_late(ranks, job, stages.of)
-    case = _Case(job, found, stages, links, bounds, late, group_layouts(ranks, job.matched), strict)
+    layouts = group_layouts(ranks, job.matched)
+    case = _Case(job, found, stages, slow_links(links), links.paces, bounds, late, layouts, strict)
     named, mended = _named(case)
     shares = _share_out(case, split, named)
     causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
@@ -198,14 +220,17 @@ def find_causes(
         causes.append(_nameless(case, shares.jitter, mended))
     if shares.begin + shares.unknown > 0:
         parts = {"begin": shares.begin, "unknown": shares.unknown}
-        causes.append(RootCause("unknown", (), "unknown", sum(parts.values()), None, parts=parts))
+        causes.append(RootCause("unknown", (), "unknown", fsum(parts.values()), None, parts=parts))
     if shares.schedule > 0:
         causes.append(RootCause("schedule", (), "unknown", shares.schedule, (0.0, 0.0)))
     last = {"schedule": 3, "unknown": 2, "jitter": 1}
-    # What is behind others stays after them, in the order in which it was found.
-    return sorted(
-        causes, key=lambda c: (last.get(c.kind, 0), (1.0, 0.0, 0.0) if c.behind else (0.0, -_most(c), -c.wait))
-    )
+
+    def order(cause: RootCause) -> tuple[float, ...]:
+        """By the middle of the gain; what is behind others stays after them, in the order in which it was found."""
+        place = last.get(cause.kind, 0)
+        return (place, 1) if cause.behind else (place, 0, -fsum(cause.gain or ()) / 2, -cause.wait)
+
+    return sorted(_beside_slow_hosts(causes), key=order)
 
 
 def _most(cause: RootCause) -> float:
@@ -229,6 +254,18 @@ def _named(case: _Case) -> tuple[list[RootCause], _Repair]:
     return [*named, *_on_top(case, passing, mended)], reduce(_Repair.joined, (repair for _, repair in passing), mended)
 
 
+def _beside_slow_hosts(named: Sequence[RootCause]) -> list[RootCause]:
+    """Let gains beside a rank whose host may be slow (not one that was late once) begin at nothing.
+
+    Its host runs ahead while its device waits for what is repaired, by how much no file tells; without that waiting the
+    device may wait for its host instead. So it may with less work where its own stage is too long.
+    """
+    slow = [c for c in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
+    hosts = {place for cause in slow for place in cause.places}
+    unsure = [bool(hosts) and (c.kind == "stage" or hosts.isdisjoint(c.places)) for c in named]
+    return [replace(c, gain=(0.0, c.gain[1])) if c.gain and of else c for c, of in zip(named, unsure, strict=True)]
+
+
 def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootCause]:
     """Say of causes found on top of what is mended what they save alone, and if that is little, what behind it."""
     causes, repairs = [cause for cause, _ in fresh], [repair for _, repair in fresh]
@@ -236,12 +273,13 @@ def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootC
         return causes
     if mended.places or mended.transfer is not None:
         causes = [
-            replace(c, gain=case.bounds.gain(saved, case.job), behind=c.gain if saved < case.worth else None)
+            replace(c, gain=case.gain(c, saved), behind=c.gain if saved < case.worth else None)
             for c, saved in zip(causes, case.saved(repairs, _Repair()), strict=True)
         ]
     if case.strict is None:
         return causes
-    surely = [case.bounds.gain(saved, case.job) for saved in replace(case, job=case.strict).saved(repairs, _Repair())]
+    needed = replace(case, job=case.strict).saved(repairs, _Repair())
+    surely = [case.gain(cause, saved) for cause, saved in zip(causes, needed, strict=True)]
     return [
         replace(c, gain=(min(c.gain[0], sure[0]), max(c.gain[1], sure[1]))) if c.gain and sure else c
         for c, sure in zip(causes, surely, strict=True)
@@ -249,8 +287,11 @@ def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootC
 
 
 def _lasting(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_Found]:
-    """Return what lasts and costs the job something once what is named is mended: ranks, links, groups."""
-    alone = [(cause, repair) for cause, repair in _slow_ranks(case, mended) if case.late.steady[repair.places[0]]]
+    """Return what costs the job something once what is named is mended: what lasts, of ranks, links, groups, and late
+    beginnings, of which there can be no others.
+    """
+    sure = case.late.steady | case.late.begun
+    alone = [(cause, repair) for cause, repair in _slow_ranks(case, mended) if sure[repair.places[0]]]
     links = _slow_links(case, named, mended)
     told = [*(c for c in named if c.kind == "link"), *(c for c, _ in links)]
     return [*_joined(case, alone, mended), *_slow_groups(case, named, told, mended), *links]
@@ -270,8 +311,8 @@ def _passing(case: _Case, mended: _Repair) -> list[_Found]:
         chosen.append(max(fresh, key=lambda one: (_most(one[0]), one[0].wait)))
     if not case.bounds.usable:  # then waits tell, as they do which ranks are slow
         now_and_then = np.flatnonzero(~case.late.steady)
-        lost = sum(float(case.found.waits[case.found.of_rank(rank)].sum()) for rank in now_and_then.tolist())
-        return chosen if sum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
+        lost = fsum(float(case.found.waits[case.found.of_rank(rank)].sum()) for rank in now_and_then.tolist())
+        return chosen if fsum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
     every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
     length = run(case.job, [case.change(mended), case.change(every), case.calm(mended)]).length
     return chosen if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]) else []
@@ -350,10 +391,10 @@ def _share_out(case: _Case, split: StageSplit | None, causes: Sequence[RootCause
         named[owner] += float(waits[axis])
     unknown = 0.0 if found.unknown in owners else float(waits[found.unknown])
     before = [found.of_rank(rank)[BEGIN] for rank in range(found.ranks)]
-    begin = float(sum(waits[axis] for axis in before if axis not in owners))
-    jitter += float(waits.sum()) - sum(named) - unknown - begin
+    begin = float(fsum(waits[axis] for axis in before if axis not in owners))
+    jitter += float(waits.sum()) - fsum(named) - unknown - begin
     slow = [i for i, cause in enumerate(causes) if cause.kind == "rank"]
-    known = sum(named[i] for i in slow)
+    known = fsum(named[i] for i in slow)
     if bounds.usable and known > 0 and jitter > 0:
         mended = case.change(_Repair(tuple(place for i in slow for place in causes[i].places)))
         wait = run(job, [JobChange(), mended]).wait.sum(axis=0)
@@ -366,9 +407,9 @@ def _share_out(case: _Case, split: StageSplit | None, causes: Sequence[RootCause
 def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int], late: Lateness) -> JobChange:
     """Return the job with ranks that work like their peers; where a whole stage has none, without its delays.
 
-    The only rank of its stage, late in some steps, works as in its others.
+    The only rank of its stage, late in some steps, works as in its others; who only began late begins in time.
     """
-    chosen = np.array(places, np.int64)
+    chosen = np.array([place for place in places if not late.begun[place]], np.int64)
     stage_members = [np.flatnonzero(stages.of == number) for number in distinct(stages.of[chosen]).tolist()]
     tasks = [(np.intersect1d(members, chosen), np.setdiff1d(members, chosen)) for members in stage_members]
     change = level_ranks(job, tasks)
@@ -377,7 +418,12 @@ def _mended(job: JobProgram, stages: PipelineStages, places: Sequence[int], late
     for rank in (own[0] for own in alone if late.alone[own[0]]):
         steps = late.some_steps(int(rank))
         change = level_steps(job, int(rank), np.array(steps), change) if steps else change
-    return change
+    begun = [place for place in places if late.begun[place]]
+    if not begun:
+        return change
+    begin = (job.begin if change.begin is None else change.begin).copy()
+    begin[begun] = [usual_begin(job, rank, np.flatnonzero(stages.of == stages.of[rank])) for rank in begun]
+    return replace(change, begin=begin)
 
 
 def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
@@ -395,11 +441,9 @@ def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
         if saved >= case.least and late.whole[rank] >= _LASTING * saved:
-            # Waiting for ranks that were not loaded is replayed as it was measured: it may go as well.
-            most = saved if job.matched.complete.all() else max(saved, min(cost[rank], float(late.whole[rank])))
             wait = float(found.waits[found.of_rank(rank)].sum())
-            gain, steps = bounds.within(saved, most, job), late.some_steps(rank)
-            causes.append((_rank_cause((rank,), late.excess[rank], wait, gain, steps), _Repair((rank,))))
+            cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
+            causes.append((replace(cause, gain=case.gain(cause, saved)), _Repair((rank,))))
     return causes
 
 
@@ -413,20 +457,19 @@ def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
     gains = case.saved([_Repair(places) for places, _ in tried], mended)
     for (places, excess), saved in zip(tried, gains, strict=True):
         single = [one for one in alone if one[0].places[0] in places]
-        apart = sum(c.gain[1] for c, _ in single if c.gain)
+        apart = fsum(c.gain[1] for c, _ in single if c.gain)
         if saved - apart >= case.least and apart < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
-            cause = _rank_cause(places, excess, wait, case.bounds.gain(saved, job))
+            cause = _rank_cause(places, excess, wait)
+            cause = replace(cause, gain=case.gain(cause, saved))
             alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]
     return alone
 
 
-def _rank_cause(
-    places: tuple[int, ...], excess: F64, wait: float, gain: tuple[float, float] | None, steps: tuple[int, ...] = ()
-) -> RootCause:
+def _rank_cause(places: tuple[int, ...], excess: F64, wait: float, steps: tuple[int, ...] = ()) -> RootCause:
     main = int(np.argmax(excess))
     parts = {name: ns for name, ns in zip(_PARTS, excess.tolist(), strict=True) if ns or name in _WHY}
-    return RootCause("rank", places, _WHY[main], wait, gain, excess=float(excess[main]), parts=parts, steps=steps)
+    return RootCause("rank", places, _WHY[main], wait, None, excess=float(excess[main]), parts=parts, steps=steps)
 
 
 def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_Found]:
@@ -441,9 +484,9 @@ def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> lis
         if repair.transfer is not None:
             # By so much less are both ends in the operations that the link is part of, each counted once.
             spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
-            excess, gain = float(spared[[*ends]].max()), case.bounds.gain(saved, job)
-            if (saved if case.bounds.usable else excess) >= case.worth:
-                causes.append((RootCause("link", ends, "communication", 0.0, gain, excess=excess), repair))
+            cause = RootCause("link", ends, "communication", 0.0, None, excess=float(spared[[*ends]].max()))
+            if (saved if case.bounds.usable else cause.excess) >= case.worth:
+                causes.append((replace(cause, gain=case.gain(cause, saved)), repair))
     return causes
 
 
@@ -479,8 +522,9 @@ def group_layouts(ranks: Sequence[RankSummary], matched: Matched) -> list[object
 def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCause], mended: _Repair) -> list[_Found]:
     """Return groups whose transfers take longer than those of groups of their kind and layout, and no link is why.
 
-    Operations in which every rank moves what its own part is tell nothing: one group may have more than another. Nor do
-    sends and receives: one pair is in a machine, another is not. Links tell, held against those of their kind.
+    Operations in which every rank moves what its own part is do not tell by their time, as one group may have more to
+    move than another: their links do, held against others that moved as much. Sends and receives tell nothing: one pair
+    is in a machine, another is not.
     """
     job, found, matched = case.job, case.found, case.job.matched
     alike_sized = ~matched.variable & ~matched.p2p
@@ -490,31 +534,37 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
     counted = matched.instance_group[alike_sized[matched.members[matched.starts]]]
     each = totals / np.maximum(np.bincount(counted, minlength=found.groups), 1)  # per operation
     pace: dict[int, float] = {}
+    by_links: dict[int, HoldsUp] = {}
+    excess: dict[int, float] = {}
     told = [c.group for c in named]
     for i, group in enumerate(matched.groups):
         alike = [j for j, g in enumerate(matched.groups) if g.kind == group.kind and len(g.ranks) == len(group.ranks)]
         alike = [j for j in alike if case.layouts[j] is not None and case.layouts[j] == case.layouts[i]]
         alike = [j for j in alike if j != i and _told(matched.groups[j]) and totals[j] > 0]
         held = any(set(cause.places) <= set(group.members) for cause in links)
-        if i in told or not _told(group) or group.kind is None or not alike or held:
+        if i in told or not _told(group) or group.kind is None or held:
             continue
-        usual = float(np.median(each[alike])) * float(totals[i] / each[i]) if each[i] else 0.0
-        if totals[i] - usual >= case.worth / 2:
-            pace[i] = usual
+        pace[i] = float(np.median(each[alike])) * float(totals[i] / each[i]) if alike and each[i] else float(totals[i])
+        by_links[i] = held_in(case.paces, group.id, VARIABLE)
+        excess[i] = float(totals[i] - pace[i]) + fsum(now - then for now, then in by_links[i].values())
 
     def at_pace(group: int) -> _Repair:
-        factor = float(pace[group] / totals[group])
-        return _Repair((), np.where(matched.group == group, job.transfer * factor, job.transfer))
+        factor = pace[group] / max(float(totals[group]), 1.0)
+        own = (matched.group == group) & ~matched.variable
+        change = JobChange(transfer=np.where(own, job.transfer * factor, job.transfer))
+        first, second = matched.groups[group].members[:2]
+        return _Repair((), faster_link(job, (first, second), by_links[group], change).transfer)
 
-    tried = sorted(pace, key=lambda i: pace[i] - totals[i])[:_TRIED]
+    slow = [i for i, lost in excess.items() if lost >= case.worth / 2]
+    tried = sorted(slow, key=lambda i: -excess[i])[:_TRIED]
     repairs = [at_pace(i) for i in tried]
     causes = []
     for i, repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
-        if (saved if case.bounds.usable else totals[i] - pace[i]) >= case.worth:
+        if (saved if case.bounds.usable else excess[i]) >= case.worth:
             wait = float(found.waits[found.of_group(i)].sum())
-            cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait,
-                              case.bounds.gain(saved, job), group=i, excess=float(totals[i] - pace[i]))  # fmt: skip
-            causes.append((cause, repair))
+            cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait, None, group=i,
+                              excess=excess[i])  # fmt: skip
+            causes.append((replace(cause, gain=case.gain(cause, saved)), repair))
     return causes
 
 

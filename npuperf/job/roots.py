@@ -72,6 +72,28 @@ class _Ledger(Struct):
     until: int = 0
 
 
+class _Entries(Struct, frozen=True):
+    """What is entered of a rank: its exposed communication, piece by piece, and its own time before each operation."""
+
+    op: list[int]
+    start: list[int]
+    end: list[int]
+    compute: list[int]
+    host: list[int]
+    begin: int
+
+    @classmethod
+    def of(cls, rank: RankSummary) -> _Entries:
+        return cls(
+            op=rank.exposed_op.tolist(),
+            start=rank.exposed_start.tolist(),
+            end=rank.exposed_end.tolist(),
+            compute=rank.compute_before.tolist(),
+            host=rank.host_before.tolist(),
+            begin=rank.begin,
+        )
+
+
 class _Mark(Struct, frozen=True):
     """The ledger of a rank when it came to an operation, as if it had waited there already.
 
@@ -94,12 +116,18 @@ class _Blamer:
         self, ranks: Sequence[RankSummary], job: JobProgram, waits: JobWaits, clocks: Clocks, steps: I64, wide: I64
     ) -> None:
         matched = job.matched
-        self.ranks, self.job, self.waits, self.matched = ranks, job, waits, matched
-        self.wide, self.steps = wide, steps
+        self.ranks, self.job, self.matched = ranks, job, matched
+        # One operation after the other is looked at, and lists answer sooner than arrays.
+        self.wide, self.steps, self.first = wide.tolist(), steps.tolist(), matched.first.tolist()
+        self.rank, self.start, self.group = matched.rank.tolist(), matched.start.tolist(), matched.group.tolist()
+        self.instance, self.met = matched.instance.tolist(), matched.instance_group.tolist()
+        self.wait, self.known, self.last = waits.here.tolist(), waits.known.tolist(), waits.last.tolist()
+        self.begun_with, self.begin = job.begun_with.tolist(), job.begin.tolist()
+        self.entries = [_Entries.of(summary) for summary in ranks]
         count, groups = len(ranks), len(matched.groups)
         self.axes = CAUSES * count + groups + 2
         kinds = {kind: i for i, kind in enumerate(dict.fromkeys(g.kind or g.id for g in matched.groups))}
-        self.kind = np.array([kinds[g.kind or g.id] for g in matched.groups] + [0], np.int64)
+        self.kind = [*(kinds[g.kind or g.id] for g in matched.groups), 0]
         self.group_of: dict[tuple[int, int], int] = {}
         self.ledgers = [_Ledger(np.zeros(3), np.zeros(self.axes), np.zeros(max(len(kinds), 1))) for _ in ranks]
         self.marks: list[dict[_Meeting, _Mark]] = [{} for _ in ranks]
@@ -108,71 +136,68 @@ class _Blamer:
         self.out = np.zeros((self.axes, max(int(steps.max(initial=0)) + 1, 1), 2))
         self.each = np.zeros((2, self.axes, count))
         residual = np.where(np.isfinite(clocks.residual), clocks.residual, 0.0)
-        self.floor = np.maximum(_SEPARABLE * residual, _LEAST)
+        self.floor = np.maximum(_SEPARABLE * residual, _LEAST).tolist()
 
     def run(self) -> WaitBlame:
         """Blame all waits, in the order of the job."""
         for level in self.job.levels:
             bounds = [*level.head.tolist(), len(level.operation)]
             for first, last in pairwise(bounds):
-                operations = level.operation[first:last]
-                instance = int(self.matched.instance[operations[0]])
+                operations = level.operation[first:last].tolist()
+                instance = self.instance[operations[0]]
                 if instance >= 0:
-                    self._instance(instance, operations.tolist())
+                    self._instance(instance, operations)
         count, groups = len(self.ranks), len(self.matched.groups)
         within, across = self.each.max(axis=2, initial=0.0)
         return WaitBlame(self.out, np.where(within > 0, within, across), count, groups)
 
     def _instance(self, instance: int, operations: list[int]) -> None:
-        place = self.matched.rank
         for op in operations:
-            self._advance(int(place[op]), op)
-        last = int(self.waits.last[instance])
+            self._advance(self.rank[op], op)
+        last = self.last[instance]
         for op in operations:
-            wait = float(self.waits.here[op])
-            if wait > 0 and op != last:
-                self._blame(op, last, wait)
+            if self.wait[op] > 0 and op != last:
+                self._blame(op, last, float(self.wait[op]))
         self.turn += 1
-        pair = sorted(int(place[op]) for op in operations) if self.matched.p2p[operations[0]] else []
-        meeting = (int(self.matched.instance_group[instance]), *pair)
+        pair = sorted(self.rank[op] for op in operations) if self.matched.p2p[operations[0]] else []
+        meeting = (self.met[instance], *pair)
         for op in operations:
-            ledger = self.ledgers[int(place[op])]
+            ledger = self.ledgers[self.rank[op]]
             waited = ledger.waited.copy()
-            self._enter_wait(waited, op, float(self.waits.here[op]))
-            axes = np.flatnonzero(waited)
-            mark = _Mark(self.turn, ledger.local.copy(), ledger.transfer.copy(), axes, waited[axes])
-            self.marks[int(place[op])][meeting] = mark
+            self._enter_wait(waited, op, float(self.wait[op]))
+            (axes,) = waited.nonzero()
+            mark = _Mark(self.turn, ledger.local, ledger.transfer.copy(), axes, waited[axes])
+            self.marks[self.rank[op]][meeting] = mark
 
     def _advance(self, rank: int, op: int) -> None:
         """Bring a rank's ledger to the start of an operation."""
-        summary, ledger = self.ranks[rank], self.ledgers[rank]
-        row = op - int(self.matched.first[rank])
-        start = int(summary.operations.start[row])
-        while ledger.piece < len(summary.exposed_op) and summary.exposed_start[ledger.piece] < start:
-            first = max(int(summary.exposed_start[ledger.piece]), ledger.until)
-            last = min(int(summary.exposed_end[ledger.piece]), start)
+        own, ledger = self.entries[rank], self.ledgers[rank]
+        row, start = op - self.first[rank], self.start[op]
+        while ledger.piece < len(own.op) and own.start[ledger.piece] < start:
+            first = max(own.start[ledger.piece], ledger.until)
+            last = min(own.end[ledger.piece], start)
             if last > first:
-                self._enter(rank, int(summary.exposed_op[ledger.piece]), first, last)
+                self._enter(rank, own.op[ledger.piece], first, last)
                 ledger.until = last
-            if last < summary.exposed_end[ledger.piece]:
+            if last < own.end[ledger.piece]:
                 break
             ledger.piece += 1
-        compute, host = float(summary.compute_before[row]), float(summary.host_before[row])
-        spent = float(ledger.waited.sum() + ledger.transfer.sum())
-        ledger.local = np.array([compute, host, start - summary.begin - compute - host - spent])
+        compute, host = float(own.compute[row]), float(own.host[row])
+        spent = float(np.add.reduce(ledger.waited) + np.add.reduce(ledger.transfer))
+        ledger.local = np.array([compute, host, start - own.begin - compute - host - spent])
 
     def _enter(self, rank: int, row: int, first: int, last: int) -> None:
         """Enter a stretch of exposed communication: first it waits, then it transfers."""
-        op, ledger = int(self.matched.first[rank]) + row, self.ledgers[rank]
-        turn = int(self.matched.start[op] + self.waits.here[op])
+        op, ledger = self.first[rank] + row, self.ledgers[rank]
+        turn = self.start[op] + self.wait[op]
         middle = min(max(turn, first), last)
         self._enter_wait(ledger.waited, op, middle - first)
-        if not self.waits.known[op]:  # the rest may be waiting for ranks that are not here
+        if not self.known[op]:  # the rest may be waiting for ranks that are not here
             ledger.waited[-1] += last - middle
             return
-        kind = int(self.kind[self.matched.group[op]])
+        kind = self.kind[self.group[op]]
         ledger.transfer[kind] += last - middle
-        self.group_of[rank, kind] = int(self.matched.group[op])
+        self.group_of[rank, kind] = self.group[op]
 
     def _enter_wait(self, waited: F64, op: int, ns: float) -> None:
         if ns <= 0:
@@ -184,16 +209,16 @@ class _Blamer:
             waited[axes] += ns * weights
 
     def _blame(self, op: int, last: int, wait: float) -> None:
-        rank, late = int(self.matched.rank[op]), int(self.matched.rank[last])
+        rank, late = self.rank[op], self.rank[last]
         if wait <= max(self.floor[rank], self.floor[late]):
             axes, weights = np.array([self.axes - 2]), np.ones(1)
         else:
             axes, weights = self._why(rank, late)
         self.dist[op] = axes, weights
-        instance = int(self.matched.instance[op])
-        place = int(self.wide[self.matched.instance_group[instance]])
-        self.out[axes, int(self.steps[op]), place] += wait * weights
-        self.each[place, axes, rank] += wait * weights
+        place = self.wide[self.met[self.instance[op]]]
+        blamed = wait * weights
+        self.out[axes, self.steps[op], place] += blamed
+        self.each[place, axes, rank] += blamed
 
     def _why(self, rank: int, late: int) -> tuple[I64, F64]:
         """Return the roots of a wait, with weights: what the late rank spent beyond the waiting one.
@@ -212,21 +237,23 @@ class _Blamer:
             waited[b.axes] -= b.waits
             local, transfer = local + a.local - b.local, transfer + a.transfer - b.transfer
         else:
-            tied = self.job.begun_with[late] == self.job.begun_with[rank]
-            later = max(float(self.job.begin[late] - self.job.begin[rank]), 0.0)  # it began
+            tied = self.begun_with[late] == self.begun_with[rank]
+            later = max(self.begin[late] - self.begin[rank], 0.0)  # it began
             found[late + BEGIN * count if tied else -1] = later
-        for cause in (COMPUTE, HOST, OTHER):
-            found[late + cause * count] += max(float(local[cause]), 0.0)
-        for kind in np.flatnonzero(transfer > 0).tolist():
-            found[CAUSES * count + self.group_of.get((late, kind), 0)] += float(transfer[kind])
-        more = float(waited.sum())
+        for cause, longer in zip((COMPUTE, HOST, OTHER), local.tolist(), strict=True):
+            found[late + cause * count] += max(longer, 0.0)
+        for kind, longer in enumerate(transfer.tolist()):
+            if longer > 0:
+                found[CAUSES * count + self.group_of.get((late, kind), 0)] += longer
+        more = float(np.add.reduce(waited))
         if more > 0:
             positive = np.maximum(waited, 0.0)
-            found += positive * (more / positive.sum())
-        axes = np.flatnonzero(found > 0)
+            found += positive * (more / np.add.reduce(positive))
+        (axes,) = (found > 0).nonzero()
         if not len(axes):
             return np.array([self.axes - 1]), np.ones(1)
-        return axes, found[axes] / found[axes].sum()
+        weights = found[axes]
+        return axes, weights / np.add.reduce(weights)
 
 
 def blame(

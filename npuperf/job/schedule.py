@@ -19,10 +19,13 @@ from msgspec import Struct
 
 from npuperf.base.messages import Message, say, say_n
 from npuperf.device.rank_summary import RankSummary
+from npuperf.job.clocks import Clocks
 from npuperf.job.links import analysed
-from npuperf.job.match import Matched
-from npuperf.job.pipeline import PipelineStages
+from npuperf.job.match import JobWaits, Matched, turns
+from npuperf.job.pipeline import PipelineStages, PipelineTime
 from npuperf.model.groups import alike, distinct
+from npuperf.model.intervals import Intervals
+from npuperf.model.job_result import PipelineStep, StageDoing, StageTrack
 from npuperf.model.labels import F64, I64, Mask
 
 ONE_BY_ONE: Final = "1F1B"
@@ -259,3 +262,186 @@ def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
         why = say("stages exchange {times} times per step, twice per micro-batch", times=last)
         return Schedule(why, last // 2, 1, ALL_FORWARD_FIRST)
     return unknown
+
+
+# -- One step of one pipeline, drawn: when each stage works on which micro-batch, and when it waits.
+
+#: Stretches shorter than this part of the step are no wider than half a point of a picture.
+_SEEN: Final = 1 / 2000
+#: Of more stretches, later stages are left out.
+_MOST: Final = 3000
+
+
+class _Work(Struct, frozen=True):
+    """Where a stage computes between two exchanges (ns, its own clock), and for which micro-batches (-1: none)."""
+
+    start: int
+    end: int
+    forward: int
+    backward: int
+
+
+class _Flow(Struct, frozen=True):
+    """Per operation whether it brings or takes an activation or a gradient: columns in, out of each way; ``parts``."""
+
+    moves: Mask
+    parts: tuple[int, int]
+
+    @classmethod
+    def of(cls, ranks: Sequence[RankSummary], matched: Matched, moved: _Transfers) -> _Flow:
+        """Note what was transferred at its operations: activation in and out, gradient in and out."""
+        moves = np.zeros((len(matched.rank), 4), np.bool_)
+        for way, down in ((0, moved.down), (2, ~moved.down)):
+            moves[moved.receiver[down], way] = True
+            moves[moved.sender[down], way + 1] = True
+        return cls(moves, _parts(ranks, matched, moved))
+
+
+def step_in_time(
+    ranks: Sequence[RankSummary],
+    matched: Matched,
+    waits: JobWaits,
+    clocks: Clocks,
+    stages: PipelineStages,
+    windows: Sequence[PipelineTime],
+    schedule: Schedule,
+) -> PipelineStep | None:
+    """Return the step of median length of the first pipeline whose ranks are all known in time, None without one."""
+    pairs = _pairs(ranks, matched, stages)
+    own = {(w.rank, int(matched.step[w.p2p[0]])): w for w in windows}
+    for members in _pipelines(matched, pairs, stages, len(ranks)):
+        shared = set.intersection(*({step for rank, step in own if rank == m} for m in members))
+        known = all(ranks[m].exposed_known and ranks[m].compute_ns for m in members)
+        if shared and known and len({*clocks.part[members].tolist()}) == 1:
+            break
+    else:
+        return None
+    bounds = {step: [_bounds(ranks[m], step) for m in members] for step in shared}
+    step = sorted(shared, key=lambda s: (bounds[s][0][1] - bounds[s][0][0], s))[(len(shared) - 1) // 2]
+    moved = _moved(ranks, matched, stages, pairs) if schedule.micro_batches and schedule.chunks == 1 else None
+    works: list[list[_Work]] | None = None
+    if moved is not None and len(moved.link):
+        flow = _Flow.of(ranks, matched, moved)
+        found = [_works(ranks[m], matched, own[m, step], flow, schedule) for m in members]
+        works = [one for one in found if one is not None]
+        works = works if len(works) == len(found) else None
+    # Exact whole numbers: the job's clock where each rank's step begins and ends.
+    begin, end = (np.array([b[i] for b in bounds[step]]) for i in (0, 1))
+    first = int(clocks.corrected(np.array(members), begin).min())
+    span = int(clocks.corrected(np.array(members), end).max()) - first
+    tracks: list[StageTrack] = []
+    for i, m in enumerate(members):
+        split = turns(ranks[m], matched, waits, m)[0]
+        track = _track(ranks[m], split, bounds[step][i], works[i] if works else [], round(_SEEN * span))
+        times = [clocks.corrected(np.full(len(t), m), t) - first for t in (track.start, track.end)]
+        if tracks and sum(len(t.what) for t in tracks) + len(track.what) > _MOST:
+            break
+        tracks.append(
+            StageTrack(stage=i, rank=ranks[m].rank, start_ns=times[0].tolist(), end_ns=times[1].tolist(),
+                       what=track.what, forward=track.forward, backward=track.backward)
+        )  # fmt: skip
+    return PipelineStep(step=step if step >= 0 else None, span_ns=span, told=works is not None, stages=tracks)
+
+
+def _pipelines(matched: Matched, pairs: I64, stages: PipelineStages, ranks: int) -> list[list[int]]:
+    """Return the ranks (places) of pipelines, in the order of their stages, each with one rank per stage."""
+    label = np.arange(ranks)
+    ends = matched.rank[pairs]
+    for _ in range(stages.count):  # a pipeline is no longer
+        lowest = label[ends].min(axis=1)
+        for side in (0, 1):
+            np.minimum.at(label, ends[:, side], lowest)
+    found = []
+    for one in distinct(label[ends].ravel()).tolist():
+        members = np.flatnonzero(label == one)
+        members = members[np.argsort(stages.of[members], kind="stable")]
+        if stages.of[members].tolist() == [*range(stages.count)]:
+            found.append(members.tolist())
+    return found
+
+
+def _bounds(rank: RankSummary, step: int) -> tuple[int, int]:
+    """Return from when to when a rank's step lasts, by its own clock."""
+    at = np.flatnonzero(rank.step_number == step)
+    return (int(rank.step_start[at[0]]), int(rank.step_end[at[0]])) if len(at) else (rank.begin, rank.end)
+
+
+def _works(
+    rank: RankSummary, matched: Matched, own: PipelineTime, flow: _Flow, schedule: Schedule
+) -> list[_Work] | None:
+    """Find between which exchanges a stage works on which micro-batch, None where they do not tell.
+
+    What is sent after a stretch was made in it: an activation by a forward, a gradient by a backward. What is sent to
+    nobody (the last stage's activation, the first one's gradient) was made right after what it needs had come.
+    Exchanges that nothing is computed between are one moment.
+    """
+    rows = own.p2p[flow.moves[own.p2p].any(axis=1)]
+    if not len(rows):
+        return None
+    moves = flow.moves[rows]
+    number = (np.cumsum(moves, axis=0) - 1) // np.repeat(flow.parts, 2)
+    spent = rank.compute_before[rows - matched.first[own.rank]]
+    least = _BETWEEN * max(int(np.diff(spent).max(initial=0)), 1)
+    moment = np.cumsum(np.append(0, np.diff(spent) > least))
+    # What there is at this stage: activation in and out, gradient in and out.
+    told = [bool(moves[:, way].any()) for way in range(4)]
+    begin, receives = own.begin, moves[:, 0] | moves[:, 2]
+    done: tuple[set[int], set[int]] = (set(), set())
+    arrived: tuple[set[int], set[int]] = (set(), set())
+    found = []
+    for k in range(int(moment[-1]) + 2):
+        here = moment == k
+        end = int(matched.start[rows[here]].min()) if here.any() else own.end
+        sent = [{*number[here & moves[:, 2 * way + 1], 2 * way + 1].tolist()} - done[way] for way in (0, 1)]
+        work = [sent[way] if told[2 * way + 1] else arrived[way] - done[way] for way in (0, 1)]
+        if max(map(len, work)) > 1 or (any(work) and end <= begin):
+            return None
+        if any(work):
+            found.append(_Work(begin, end, *(next(iter(one), -1) for one in work)))
+        elif 0 < k <= int(moment[-1]):
+            return None  # it computed something, and nothing says what
+        for way in (0, 1):
+            done[way].update(work[way])
+        arrived = ({*number[here & moves[:, 0], 0].tolist()}, {*number[here & moves[:, 2], 2].tolist()})
+        if here.any():
+            got = here & receives
+            begin = int(matched.end[rows[got]].max()) if got.any() else int(matched.start[rows[here]].min())
+    both = schedule.name != FORWARD_ONLY
+    every = {*range(schedule.micro_batches or 0)}
+    return found if done == (every, every if both else set()) else None
+
+
+class _Stretches(Struct):
+    start: I64
+    end: I64
+    what: list[StageDoing]
+    forward: list[int]
+    backward: list[int]
+
+
+def _track(rank: RankSummary, waited: I64, bounds: tuple[int, int], works: list[_Work], least: int) -> _Stretches:
+    """Split a rank's step: communication that nothing hides, micro-batches, and its own time beside these."""
+    low, high = bounds
+    ends = (rank.exposed_start, waited), (waited, rank.exposed_end)
+    wait, moving = (Intervals.union(np.clip(a, low, high), np.clip(b, low, high)) for a, b in ends)
+    free = wait.joined(moving).gaps(low, high)
+    found: list[tuple[int, int, StageDoing, int, int]] = []
+    found += [(a, b, "wait", -1, -1) for a, b in _ends(wait)]
+    found += [(a, b, "communication", -1, -1) for a, b in _ends(moving)]
+    taken = Intervals.union(*(np.array([getattr(w, end) for w in works], np.int64) for end in ("start", "end")))
+    found += [(a, b, "own", -1, -1) for a, b in _ends(free.minus(taken))]
+    for work in works:
+        name: StageDoing = "forward" if work.forward >= 0 else "backward"
+        if min(work.forward, work.backward) >= 0:
+            name = "both"
+        found += [
+            (max(a, work.start), min(b, work.end), name, work.forward, work.backward)
+            for a, b in _ends(free.near(work.start, work.end))
+        ]
+    seen = sorted(one for one in found if one[1] - one[0] > least)
+    start, end, what, forward, backward = ([*column] for column in zip(*seen, strict=True)) if seen else ([],) * 5
+    return _Stretches(np.array(start, np.int64), np.array(end, np.int64), what, forward, backward)
+
+
+def _ends(intervals: Intervals) -> list[tuple[int, int]]:
+    return [*zip(intervals.start.tolist(), intervals.end.tolist(), strict=True)]

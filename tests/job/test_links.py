@@ -9,9 +9,10 @@ import pytest
 from ranks import MS, bandwidth, group, link_use, operations, summary
 
 from npuperf.advise import load_thresholds
+from npuperf.device.collective_rates import class_text, size_class
 from npuperf.device.operators import BesideCommunication, Slowed
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.links import PacketCost, class_text, judge_links, packet_costs, size_class, slow_links
+from npuperf.job.links import PacketCost, judge_links, packet_costs, slow_links
 from npuperf.model.groups import alike, medians, medians_of_others
 from npuperf.model.job_result import Link
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_files import FIRST_STEP, write
-from cluster_job import Fault, Job
+from cluster_job import Fault, Job, Jump
 from cluster_world import Truth, gain_ns, simulate
 from job_truth import Unseen, draw
 
@@ -101,6 +101,18 @@ def test_what_lies_before_the_first_kernel_counts(tmp_path: Path) -> None:
     assert near(root.gain_ns_per_step, gain_ns(truth, late))
     assert root.evidence["begin_excess_ns_per_step"] * 6 == pytest.approx(6_000_000, rel=0.02)
     assert str(root.title).startswith("rank 5 begins 6.00 ms later than its peers")
+
+
+EXPERTS = replace(DP8, seed=3, ep=4, tokens=0.3, layers=3, kernels=8, kernel_us=200.0, steps=3)
+
+
+def test_a_late_begin_stands_out_though_experts_have_unequal_work(tmp_path: Path) -> None:
+    """Three steps of experts whose work differs by more than the delay tell nothing; the beginning is one moment."""
+    late = Fault("stall", (2,), steps=(0,), ns=4_000_000)
+    truth = simulate(replace(EXPERTS, faults=(late,)))
+    (root,) = blamed(analyzed(truth, tmp_path))
+    assert (root.ranks, root.why, root.steps) == ([2], "unknown", [FIRST_STEP])
+    assert near(root.gain_ns_per_step, gain_ns(truth, late))
 
 
 def test_of_a_chosen_step_what_came_before_is_not_called_unrecorded(tmp_path: Path) -> None:
@@ -213,3 +225,46 @@ def test_without_a_replay_waits_tell_who_is_late_now_and_then(tmp_path: Path, mo
     request = AnalyzeRequest(path=tmp_path, workers=1, engine="serial", thresholds={"replay_error": -1.0})
     (root,) = blamed(run(request))
     assert (root.ranks, root.steps, root.gain_ns_per_step) == ([3], [FIRST_STEP + 1, FIRST_STEP + 4], None)
+
+
+def test_beside_a_slow_host_what_a_link_saves_is_at_most_that(tmp_path: Path) -> None:
+    """While rank 0 waits for the link its host runs ahead; with the link repaired its device waits for it instead."""
+    host, link = Fault("host", (0,), 20.0), Fault("link", (1, 2), 6.0)
+    truth = simulate(Job(tp=4, steps=5, layers=2, seed=7, jitter=0.002, faults=(host, link)))
+    found = {root.kind: root for root in blamed(analyzed(truth, tmp_path))}
+    assert found.keys() == {"rank", "link"}
+    least, most = found["link"].gain_ns_per_step or (1, 0)
+    assert least == 0 < gain_ns(truth, link) < 0.9 * most
+    assert near(found["rank"].gain_ns_per_step, gain_ns(truth, host))
+
+
+def test_a_group_of_experts_is_slow_though_its_ranks_move_unlike_parts(tmp_path: Path) -> None:
+    """All links of the group are three times as slow: none alone is why, and its time depends on what it moves."""
+    slow = Fault("group", (4, 5, 6, 7), 3.0, group="exp")
+    truth = simulate(Job(dp=8, ep=4, tokens=0.3, steps=3, layers=2, seed=3, hosts=2, faults=(slow,)))
+    (root,) = blamed(analyzed(truth, tmp_path))
+    assert (root.kind, root.ranks) == ("group", [4, 5, 6, 7])
+    assert near(root.gain_ns_per_step, gain_ns(truth, slow))
+
+
+def test_exchanges_are_paired_in_a_step_before_which_a_clock_was_set(tmp_path: Path) -> None:
+    """They name no peer, and of what names its ranks there is one operation per step, too few to tell of a clock."""
+    slow = Fault("compute", (2,), 1.9, steps=(2,))
+    job = Job(pp=4, dp=1, schedule="gpipe", micro_batches=6, steps=3, layers=1, kernels=4, jitter=0.01, seed=7,
+              jumps=(Jump(1, 2, 100.0),), faults=(slow,))  # fmt: skip
+    truth = simulate(job)
+    result = analyzed(truth, tmp_path)
+    (root,) = blamed(result)
+    assert (root.ranks, root.steps) == ([2], [FIRST_STEP + 2])
+    assert near(root.gain_ns_per_step, gain_ns(truth, slow))
+
+
+def test_what_may_save_nothing_stands_behind_what_surely_saves_nearly_as_much(tmp_path: Path) -> None:
+    """Without the slow link rank 0 waits for its host instead: the link saves next to nothing while that is so."""
+    host, link = Fault("host", (0,), 20.0), Fault("link", (1, 2), 5.0)
+    truth = simulate(Job(tp=4, dp=1, steps=4, seed=2, jitter=0.002, faults=(host, link)))
+    first, second = blamed(analyzed(truth, tmp_path))
+    assert (first.ranks, second.ranks) == ([0], [1, 2])
+    assert near(first.gain_ns_per_step, gain_ns(truth, host)) and near(second.gain_ns_per_step, gain_ns(truth, link))
+    assert first.gain_ns_per_step is not None and second.gain_ns_per_step is not None
+    assert second.gain_ns_per_step[1] > first.gain_ns_per_step[1] > gain_ns(truth, link)

@@ -175,3 +175,29 @@ def test_exposed_communication_adds_up() -> None:
     for device in analyzed().devices:
         for part in [device.partition, *(s.partition for s in device.steps), *(p.partition for p in device.phases)]:
             assert part.comm_transfer_ns + part.comm_wait_ns + part.comm_unknown_ns == part.comm_exposed_ns
+
+
+def test_a_step_of_the_pipeline_in_time() -> None:
+    """communication.json of rank 0: exchanges end and begin so far apart, and then the first reduceScatter begins (ms).
+
+    Two forwards, then two backwards: the second forward, and both backwards.
+    """
+    times = [stay[0] for name, stay in operations().items() if 0 in stay and "batchSendRecv" in name]
+    ends = [start + long for start, long in sorted(times)]
+    begins = [start for start, _ in sorted(times)][1:]
+    begins.append(min(stay[0][0] for name, stay in operations().items() if 0 in stay and "reduceScatter" in name))
+    pipeline = cluster().pipeline
+    assert pipeline is not None and pipeline.in_time is not None and pipeline.in_time.told
+    first, second = pipeline.in_time.stages
+    assert (first.rank, second.rank) == (0, 2)
+    work = [
+        ((b - a) / MS, what, n)
+        for a, b, what, n in zip(first.start_ns, first.end_ns, first.what, first.forward, strict=True)
+        if what in ("forward", "backward")
+    ]
+    assert [(what, n) for _, what, n in work] == [("forward", 0), ("forward", 1), ("backward", -1), ("backward", -1)]
+    assert [time for time, _, _ in work[1:]] == pytest.approx(
+        [begin - end for end, begin in zip(ends, begins, strict=True)], abs=0.05
+    )
+    turned = [*dict.fromkeys(zip(second.forward, second.backward, strict=True))]
+    assert [pair for pair in turned if max(pair) >= 0] == [(0, 0), (1, 1)]

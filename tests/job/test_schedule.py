@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -285,3 +287,68 @@ def test_without_compute_exchanges_tell_no_schedule() -> None:
     once = both("F a0 g0 B", "a0 F B g0")
     assert told_by(blind(once)).micro_batches == 1
     assert told_by(blind(once, compute=False)).micro_batches is None
+
+
+# --- one step in time -------------------------------------------------------------------------------------------------
+
+
+def kernels(folder: Path, rank: int, step: int) -> list[tuple[str, float]]:
+    """Types and durations (µs) of a rank's kernels in a step that are no communication, in order of time."""
+    (file,) = folder.glob(f"*rank_{rank}_*/ASCEND_PROFILER_OUTPUT/kernel_details.csv")
+    with file.open() as rows:
+        found = [
+            (float(row["Start Time(us)"].strip()), row["Type"], float(row["Duration(us)"]))
+            for row in csv.DictReader(rows)
+            if int(row["Step Id"]) == step and not row["Type"].startswith("hcom")
+        ]
+    return [(type_, us) for _, type_, us in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "micro", "separate"),
+    [("1f1b", 4, 6, False), ("1f1b", 3, 3, True), ("gpipe", 3, 4, True), ("1f1b", 2, 1, False)],
+)
+def test_a_step_in_time_is_the_program_s(
+    schedule: str, stages: int, micro: int, separate: bool, tmp_path: Path
+) -> None:
+    """Attention and its gradient are once in each forward and backward, so kernels say what ran, in which order."""
+    job = Job(pp=stages, dp=2, micro_batches=micro, layers=1, steps=3, schedule=schedule, separate=separate)  # type: ignore[arg-type]
+    found = pipeline(analyzed(job, tmp_path)).in_time
+    assert found is not None and found.told and found.step is not None
+    assert [track.stage for track in found.stages] == [*range(stages)]
+    for track in found.stages:
+        ran = kernels(tmp_path, track.rank, found.step)
+        works = dict.fromkeys((f, b) for f, b in zip(track.forward, track.backward, strict=True) if max(f, b) >= 0)
+        last = track.stage == stages - 1  # there a micro-batch turns round: forward first
+        drawn = "".join(
+            letter
+            for forward, backward in works
+            for letter, n in ((("F", forward), ("B", backward)) if last else (("B", backward), ("F", forward)))
+            if n >= 0
+        )
+        letters = {"FlashAttentionScore": "F", "FlashAttentionScoreGrad": "B"}
+        assert drawn == "".join(letters.get(type_, "") for type_, _ in ran)
+        for numbers in zip(*works, strict=True):
+            assert [n for n in numbers if n >= 0] == [*range(micro)]
+        for (start, end), after in zip(
+            pairwise([*zip(track.start_ns, track.end_ns, strict=True)]), track.start_ns[1:], strict=False
+        ):
+            assert start[0] < start[1] <= after == end[0]
+        busy = sum(us for type_, us in ran if type_ != "ApplyAdamWV2")
+        spans = zip(track.start_ns, track.end_ns, track.what, strict=True)
+        worked = sum(b - a for a, b, what in spans if what in ("forward", "backward", "both"))
+        assert worked / 1000 == pytest.approx(busy, rel=0.05)
+
+
+def test_a_step_in_time_says_where_micro_batches_are_not_told_apart(tmp_path: Path) -> None:
+    """Chunks, and exchanges of which nobody knows who received: what was recorded is drawn, and nothing else."""
+    job = Job(pp=3, dp=1, micro_batches=3, layers=1, steps=2, schedule="interleaved", virtual=2)
+    for where, without in (("chunks", ()), ("bytes", ("communication*.json",))):
+        one = dataclasses.replace(
+            job, schedule="interleaved" if where == "chunks" else "1f1b", virtual=1 + (not without)
+        )
+        found = pipeline(analyzed(one, tmp_path / where, without)).in_time
+        assert found is not None and not found.told
+        for track in found.stages:
+            assert {*track.what} == {"own", "wait", "communication"}
+            assert {*track.forward, *track.backward} == {-1}
