@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from npuperf.advise import (
     clock,
     core_use,
@@ -20,7 +22,9 @@ from npuperf.advise import (
     settings,
     transfers,
 )
+from npuperf.advise.needs import bare
 from npuperf.advise.rule import JobView, MemoryView, Rule, load_shipped
+from npuperf.base.messages import Message, say
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
 from npuperf.model.job_result import Cluster
@@ -29,6 +33,8 @@ from npuperf.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from npuperf.job.job_study import JobStudy
+    from npuperf.model.gist import Explanation
+    from npuperf.model.result import Result
 
 #: Every rule, on one device or across ranks, in the order of asking. A new one is added to its topic, and a line here.
 RULES: Final[list[Rule]] = [
@@ -44,14 +50,14 @@ RULES: Final[list[Rule]] = [
     pauses.online_compile,
     pauses.garbage_collection,
     pauses.host_pauses,
+    fused_operators.fused_operators,  # before those that advise its change among others, as the queue
+    launches.task_queue,
     launches.graph_capture,
     launches.small_kernels,
-    fused_operators.fused_operators,
     launches.dynamic_shape,
     launches.runtime_threads,
     launches.tiling_cache,
     launches.host_operators,
-    launches.task_queue,
     launches.uneven_host,
     core_use.ai_cpu,
     moves.layout,
@@ -61,6 +67,9 @@ RULES: Final[list[Rule]] = [
     efficiency_rules.fp32_products,
     efficiency_rules.padded_products,
     efficiency_rules.narrow_products,
+    efficiency_rules.unaligned_products,
+    efficiency_rules.slow_copies,
+    moves.moved_for_products,
     core_use.idle_cores,
     core_use.core_limit,
     core_use.super_kernel,
@@ -77,12 +86,14 @@ RULES: Final[list[Rule]] = [
     transfers.relayed_transfers,
     transfers.small_packets,
     transfers.odd_packets,
+    transfers.slow_collectives,
     memory_advice.out_of_memory,
     memory_advice.segment_settings,
     memory_rules.memory_headroom,
     memory_rules.memory_leak,
     memory_rules.short_peak,
     memory_rules.late_release,
+    memory_rules.idle_blocks,
     memory_rules.gradient_copies,
     memory_rules.memory_fragments,
     memory_rules.waiting_blocks,
@@ -104,6 +115,39 @@ def register(rule: Rule) -> None:
 def rule_names() -> list[str]:
     """Return the names of all rules, in the order of asking."""
     return [rule.name for rule in RULES]
+
+
+def explain(name: str, result: Result) -> Explanation:
+    """Return all about a rule, and its answers in a result. ``name``: one of :func:`rule_names`."""
+    from npuperf.model.gist import Explanation, RuleLimit  # seldom asked for
+    from npuperf.model.shortened import unfolded
+
+    rule = next(rule for rule in RULES if rule.name == name)
+    shipped = load_shipped("thresholds.yaml")
+    asked = {"device": rule.on_device or rule.on_rank, "ranks": rule.on_job, "memory": rule.on_memory}
+    return Explanation(
+        tool=result.tool,
+        path=result.input.path,
+        rule=name,
+        title=rule.title,
+        asks=rule.asks,
+        source=rule.source,
+        of=[of for of, look in asked.items() if look],  # type: ignore[misc]  # names of the keys above
+        relieves=rule.relieves,
+        gpus=rule.any_device,
+        needs=[need.what for need in rule.needs],
+        requires=[requirement.what for requirement in rule.requires],
+        limits=[
+            RuleLimit(
+                name=limit,
+                value=result.thresholds.get(limit, shipped[limit]["value"]),
+                shipped=shipped[limit]["value"],
+                source=shipped[limit]["source"],
+            )
+            for limit in rule.limits
+        ],
+        findings=[finding for finding in unfolded(result).findings if finding.rule == name],
+    )
 
 
 def advise(view: DeviceView, names: Sequence[str] = (), summary: RankSummary | None = None) -> list[Finding]:
@@ -159,6 +203,23 @@ def sort_findings(findings: list[Finding]) -> list[Finding]:
         return _ORDER[f.status], _SEVERITY[f.severity], kind, -gain[1]
 
     return sorted(findings, key=rank)
+
+
+def advised_once(findings: Sequence[Finding]) -> list[Finding]:
+    """Let a change be advised by the first finding on a device that it helps, and the later ones lead to that.
+
+    So nobody adds up what is gained once. ``findings``: in the order in which they are read.
+    """
+    titles = {rule.name: rule.title for rule in RULES}
+    first: dict[tuple[str | None, int | None, int, Message], Finding] = {}
+    told = []
+    for f in findings:
+        if f.status == "problem" and f.next is not None:
+            before = first.setdefault((f.run, f.rank, f.device, bare(f.next)), f)
+            if before.rule != f.rule:
+                f = replace(f, next=say("as advised for “{finding}”: one change for both", finding=titles[before.rule]))
+        told.append(f)
+    return told
 
 
 def load_thresholds(changed: Mapping[str, float] | None = None) -> Thresholds:

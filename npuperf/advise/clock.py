@@ -6,7 +6,8 @@ from typing import Final
 
 from npuperf.advise.needs import ALL_ROWS, CORE_TYPES, Need, to_rule_out
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, rule
-from npuperf.base.messages import chain, ns, number, say, say_n, share
+from npuperf.base.messages import chain, ns, number, say, say_n, series, share
+from npuperf.base.units import in_rows
 from npuperf.device.cores import on_cores
 from npuperf.device.view import DeviceView
 
@@ -14,6 +15,10 @@ _COUNTERS: Final = say(
     "msprof's exporter: cycles over the time of the cores that took them is the clock in that moment, over utilization "
     "and duration it is cube cores × rated clock; CANN's platform files: clocks of chips; npu-smi info -t common"
 )
+
+
+#: Rows of steps that are named.
+_STEPS: Final = 8
 
 
 def _told(view: DeviceView) -> float:
@@ -62,12 +67,18 @@ def low_clock(view: DeviceView) -> Answer:
     if clock.least_mhz != round(clock.mean_mhz or 0):
         range_ = say("{mean} MHz on average, {least} at the lowest", mean=number(clock.mean_mhz or 0),
                      least=clock.least_mhz)  # fmt: skip
-    since = say("from {time} on", time=ns(clock.since_ns)) if clock.since_ns else None
+    where = say("from {time} on", time=ns(clock.since_ns)) if clock.since_ns else None
+    if 0 < len(clock.slowed_steps) < len(view.steps):
+        steps = series(in_rows(clock.slowed_steps)[:_STEPS])
+        one = len(clock.slowed_steps) == 1
+        where = say("in step {steps}", steps=steps) if one else say("in steps {steps}", steps=steps)
+    told = None if clock.by_counters else say("by AI Core Freq")
     return Detected(
-        title=chain(slower, chain(range_, since, by=", "), by=": "),
+        title=chain(slower, chain(range_, where, told, by=", "), by=": "),
         evidence={
             name: getattr(clock, name)
-            for name in ("rated_mhz", "basis", "mean_mhz", "least_mhz", "most_mhz", "slowed_ns", "told_ns", "since_ns")
+            for name in ("rated_mhz", "basis", "mean_mhz", "least_mhz", "most_mhz", "slowed_ns", "told_ns", "since_ns",
+                         "slowed_steps", "by_counters")
         },
         gain=(0, min(view.per_step(clock.lost_ns), view.per_step(view.partition.compute_ns))),
         refute=say("kernels that wait for memory take as long at a higher clock, or another recording shows the rated "

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 import numpy as np
 
-from npuperf.advise.moves import STORE_NZ, STORE_NZ_SOURCE, share_of_compute
+from npuperf.advise.moves import STORE_NZ, STORE_NZ_SOURCE, rearranging, share_of_compute
 from npuperf.advise.needs import (
     ALL_ROWS,
     INFERENCE,
@@ -19,14 +19,14 @@ from npuperf.advise.needs import (
     Requirement,
 )
 from npuperf.advise.rule import Answer, Detected, notable_wait, quote, rule, top_types
-from npuperf.base.messages import Message, Series, say, series, share
+from npuperf.base.messages import Message, Series, number, say, series, share
 from npuperf.base.units import NS_PER_S, short_names
 from npuperf.device.cores import on_cores
 from npuperf.device.cube_formulas import Cost
 from npuperf.device.pipes import MOST
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import CUBE_FLOP
-from npuperf.model.groups import alike, first_rows
+from npuperf.model.groups import alike, distinct, first_rows
 from npuperf.model.labels import F64, Mask, Operands
 
 _PIPE_RATIOS: Final = say("pipe ratios of op_summary and kernel_details (metrics PipeUtilization)")
@@ -388,5 +388,130 @@ def narrow_products(view: DeviceView) -> Answer:
             ),
             Option(STORE_NZ, STORE_NZ_SOURCE,
                    (INFERENCE, Requirement(say("weights that are not FRACTAL_NZ"), lambda _: not_nz))),
+        ),
+    )  # fmt: skip
+
+
+# -- Kernels that wait for what they read: rows of matrices that are no multiple of 512 bytes, and copies.
+
+_ALIGNMENT: Final = say(
+    "CANN, graph fusion patterns MatMulTransposeWeightFusionPass, MatMulAlignInputsFusionPass (innermost dimensions "
+    "that are no multiples of 512 bytes); Ascend C best practices: transfers off 512 bytes reach down to 70 % of the "
+    "bandwidth"
+)
+#: What of reading is saved at most: what is off 512 bytes reaches 70 % of the bandwidth at the least.
+_OFF_ALIGNMENT: Final = 0.3
+
+
+def _reads_known(view: DeviceView) -> float:
+    return _part(view, _matmuls(view), ~np.isnan(view.use.pipes.reads))
+
+
+@rule(
+    say("rows of matmuls off 512 bytes"),
+    _ALIGNMENT,
+    (OPERATOR_TYPES, _SIZES, Need(say("pipe ratios"), _reads_known, _PIPES.supply), _MEMORY, ALL_ROWS),
+)
+def unaligned_products(view: DeviceView) -> Answer:
+    """Find matmuls that wait for matrices whose innermost dimension is no multiple of 512 bytes."""
+    if view.use.rates is None or view.use.rates.memory is None:  # told of Atlas A2 and A3 alone
+        return None
+    off = view.use.costs.flag(bool(cost.inner) for cost in view.use.costs.known)
+    reads = np.nan_to_num(view.use.pipes.reads.astype(np.float64))
+    chosen = _sized(view) & off & (reads >= MOST)
+    most = _won(view, chosen, _OFF_ALIGNMENT * np.minimum(reads, 1.0))
+    if most < notable_wait(view):
+        return None
+    rows = _product_rows(view, chosen)
+    inner = sorted({size for at in distinct(view.use.costs.code[chosen]).tolist()
+                    for size in view.use.costs.known[at].inner})  # fmt: skip
+    return Detected(
+        title=say(
+            "{share} of compute time is in matmuls that wait for matrices whose rows of {sizes} bytes are no multiples "
+            "of 512: {products}",
+            share=share(share_of_compute(view, chosen)),
+            sizes=series(inner[:_LISTED]),
+            products=_sizes(rows),
+        ),
+        evidence={"share_of_compute": share_of_compute(view, chosen), "count": int(chosen.sum()),
+                  "row_bytes": inner[:_ROWS], "products": rows[:_ROWS]},
+        gain=(0, view.per_step(most)),
+        refute=say("with rows that are multiples of 512 bytes (256 values of BF16) and as much work they take as long"),
+        next=(
+            Option(
+                say("let hidden, head and vocabulary sizes per rank be multiples of 256 values of two bytes, or of 128 "
+                    "of four; a weight whose other dimension is one may be stored transposed"),
+                _ALIGNMENT,
+            ),
+            Option(STORE_NZ, STORE_NZ_SOURCE, (INFERENCE,)),
+        ),
+    )  # fmt: skip
+
+
+#: A kernel that does nothing takes 1 to 5 us.
+_LAUNCHING: Final = 5000
+
+
+def _moving(view: DeviceView) -> Mask:
+    """Return the kernels that compute nothing and of which the bytes that they must move are known."""
+    flags = (cost.vector == (0.0, 0.0) and not cost.rate and bool(cost.bytes and cost.bytes[0])
+             for cost in view.use.costs.known)  # fmt: skip
+    return view.compute & view.use.costs.flag(flags)
+
+
+def _sizes_known(view: DeviceView) -> float:
+    return _part(view, rearranging(view), _with_cost(view))
+
+
+_COPY_SIZES: Final = Need(say("sizes of copies"), _sizes_known, SHAPES.supply)
+_COPIES: Final = Need(
+    say("pipe ratios"), lambda view: _part(view, _moving(view), ~np.isnan(view.use.pipes.reads)), _PIPES.supply
+)
+
+
+_COPY_MEMORY: Final = Need(
+    _MEMORY.what,
+    lambda view: float(not _moving(view).any() or (view.use.rates is not None and view.use.rates.memory is not None)),
+    _MEMORY.supply,
+)
+
+
+@rule(
+    say("copies that wait for reading"),
+    say("shapes, and aiv_mte2_ratio or aic_mte2_ratio, beside the rate of HBM"),
+    (OPERATOR_TYPES, _COPY_SIZES, _COPIES, _COPY_MEMORY, ALL_ROWS),
+)
+def slow_copies(view: DeviceView) -> Answer:
+    """Find copies that read for most of their time, and move less than half of what HBM gives."""
+    if view.use.rates is None or view.use.rates.memory is None:
+        return None
+    rate, dur = view.use.rates.memory.hbm_rate, view.tasks.dur
+    sizes = view.use.costs.spread(float(cost.bytes[0]) if cost.bytes else 0.0 for cost in view.use.costs.known)
+    part = np.maximum(1 - (sizes / rate * NS_PER_S + _LAUNCHING) / np.maximum(dur, 1), 0.0)
+    chosen = _moving(view) & (np.nan_to_num(view.use.pipes.reads) >= MOST) & (part > MOST)
+    most = _won(view, chosen, part)
+    if most < notable_wait(view):
+        return None
+    rows = top_types(view, chosen)
+    reached = float(sizes[chosen].sum()) / int(dur[chosen].sum())
+    return Detected(
+        title=say(
+            "{share} of compute time is in copies that read most of the time and move {rate} GB/s, of {most} that HBM "
+            "gives: {types}",
+            share=share(share_of_compute(view, chosen)),
+            rate=number(round(reached, 1)),
+            most=number(round(rate / 1e9)),
+            types=quote(rows),
+        ),
+        evidence={"share_of_compute": share_of_compute(view, chosen), "count": int(chosen.sum()),
+                  "gb_per_s": reached, "types": rows},
+        gain=(0, view.per_step(most)),
+        refute=say("copies of as many bytes whose rows lie together and are multiples of 512 bytes take as long"),
+        next=(
+            Option(
+                say("let what is read together lie together: order dimensions so that the innermost one stays, and its "
+                    "bytes are a multiple of 512; or let the next operator read the values as they lie"),
+                say("Ascend C best practices: 16 KB and more at once, at addresses that are multiples of 512 bytes"),
+            ),
         ),
     )  # fmt: skip

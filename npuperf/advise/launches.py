@@ -35,6 +35,7 @@ from npuperf.advise.needs import (
     RUNTIME_CALLS,
     SHAPES,
     STATES,
+    TORCH_OPERATORS,
     TRAINING,
     UNBOUND,
     Gain,
@@ -141,6 +142,17 @@ def _by_queue(view: DeviceView) -> Gain | None:
     return at_most(view.predict(",".join(f"host:{cause}*0" for cause in causes))) if causes else (0, 0)
 
 
+def _queue_runs(view: DeviceView) -> bool | None:
+    """Its events show that it is on; that it is off, the variable, or torch's and the runtime's events without any."""
+    host = view.profile.host
+    if host.events.name.has(_QUEUED):
+        return True
+    value = view.traits.environment.get("TASK_QUEUE_ENABLE")
+    if value is not None:
+        return value != "0"
+    return False if len(host.ops) and host.events.name.has(_ACL_CALL) else None
+
+
 def _launched_singly(view: DeviceView) -> bool | None:
     """Kernels of a replayed graph share its launch; those of a graph that runs as a whole have none."""
     if is_launched_whole(view.mode):
@@ -157,13 +169,12 @@ CAPTURING_CHIP: Final = Requirement(
 ONLY_ACLNN: Final = Requirement(say("operators of aclnn only"), _only_aclnn)
 CANN_CAPTURES: Final = at_least("cann", 8, 1)
 
+#: On is the default, so that advice need not name it where the profile does not tell.
+_QUEUE_IS_ON: Final = Requirement(say("a task queue that is on"), _queue_runs, evident=True)
+_QUEUE_IS_OFF: Final = Requirement(say("a task queue that seems to be off"), lambda view: _queue_runs(view) is False)
 LAUNCHED_SINGLY: Final = Requirement(say("kernels that are launched one by one"), _launched_singly)
 
 _IN_A_GRAPH: Final = say("the step takes just as long as one graph (the maximum assumes that no launch is waited for)")
-_IN_THE_QUEUE: Final = say(
-    "the step takes just as long, or the program sets the variable by itself (the maximum assumes that all of the "
-    "moved time is hidden)"
-)
 
 CAPTURE: Final = Option(
     say("capture the launches once and replay them: torch.compile(model, backend=\"npugraph_ex\", fullgraph=True, "
@@ -188,13 +199,6 @@ NPU_GRAPHS: Final = Option(
     _NPU_GRAPHS,
     (ON_NPU, EAGER, RECURRING_SHAPES, ONLY_ACLNN, CAPTURING_CHIP, CANN_CAPTURES),
 )  # fmt: skip
-TWO_STAGES: Final = Option(
-    say("set TASK_QUEUE_ENABLE=2: a second thread takes over a part of each launch, for more device memory"),
-    _VARIABLES,
-    (ON_NPU, EAGER, still_unset("TASK_QUEUE_ENABLE", "2"), still_unset("ASCEND_LAUNCH_BLOCKING", "1")),
-    _by_queue,
-    _IN_THE_QUEUE,
-)
 FOREACH: Final = Option(
     say("give the optimizer foreach=True, so that it launches per list of parameters"),
     _PYTORCH,
@@ -261,7 +265,7 @@ def launch_remedies(view: DeviceView) -> tuple[Option, ...]:
         return CUDA_GRAPHS, REPLAYED, GPU_OPTIMIZER, LARGER_BATCH
     if is_compiled(view.mode):
         return STATIC_GRAPH, LARGER_BATCH
-    return CAPTURE, MAX_AUTOTUNE, TWO_STAGES, _fused(view), FOREACH, NPU_GRAPHS, BIND_CORES, LARGER_BATCH
+    return CAPTURE, MAX_AUTOTUNE, *_queue(view), _fused(view), FOREACH, NPU_GRAPHS, BIND_CORES, LARGER_BATCH
 
 
 def size_remedies(view: DeviceView) -> tuple[Option, ...]:
@@ -269,6 +273,33 @@ def size_remedies(view: DeviceView) -> tuple[Option, ...]:
     if view.traits.platform == "gpu":
         return COMPILED_KERNELS, GPU_OPTIMIZER, LARGER_BATCH
     return (LARGER_BATCH,) if is_compiled(view.mode) else (_fused(view), FOREACH, LARGER_BATCH)
+
+
+def _queue(view: DeviceView) -> tuple[Option, ...]:
+    """Return what helps with torch_npu's task queue: to have it, where it seems to be off, else its second stage."""
+    refute = _in_the_queue(view)
+    unset = (still_unset("TASK_QUEUE_ENABLE", "2"), still_unset("ASCEND_LAUNCH_BLOCKING", "1"))
+    on = say(
+        "export TASK_QUEUE_ENABLE=1, torch_npu's default, so that a thread of its own launches what Python enqueues; "
+        "then compare 2, which takes more memory"
+    )
+    two_stages = say(
+        "export TASK_QUEUE_ENABLE=2: a second thread takes over a part of each launch, at the cost of more device "
+        "memory"
+    )
+    return (
+        Option(on, _VARIABLES, (ON_NPU, EAGER, _QUEUE_IS_OFF, *unset), _by_queue, refute),
+        Option(two_stages, _VARIABLES, (ON_NPU, EAGER, _QUEUE_IS_ON, *unset), _by_queue, refute),
+    )
+
+
+def _in_the_queue(view: DeviceView) -> Message:
+    if view.traits.environment.get("TASK_QUEUE_ENABLE") is not None:
+        return say("the program sets the variable by itself (the maximum assumes that all of the moved time is hidden)")
+    return say(
+        "the variable is set already, which this profile does not record (the maximum assumes that all of the moved "
+        "time is hidden)"
+    )
 
 
 def _fused(view: DeviceView) -> Option:
@@ -471,16 +502,6 @@ _EAGER_CALLS: Final = Need(
     lambda view: float(view.profile.host.events.name.has(_ACL_CALL)),
     lambda _: say("aclnn and aclop calls are not recorded: record an eager step with npuperf profile --level 1"),
 )
-_QUEUE_ON: Final = Option(
-    say("export TASK_QUEUE_ENABLE=1, then 2 (2 takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)"),
-    _QUEUE,
-    (EAGER, still_unset("TASK_QUEUE_ENABLE", "1", "2")),
-)
-_QUEUE_AT_2: Final = Option(
-    say("export TASK_QUEUE_ENABLE=2 (it takes more memory; ignored with ASCEND_LAUNCH_BLOCKING=1)"),
-    _QUEUE,
-    (EAGER, still_unset("TASK_QUEUE_ENABLE", "2")),
-)
 
 
 @rule(
@@ -507,23 +528,19 @@ def task_queue(view: DeviceView) -> Answer:
             say("TASK_QUEUE_ENABLE={value} was set, but no Enqueue or Dequeue event is recorded: record with npuperf "
                 "profile --activities cpu,npu --level 1", value=value)
         )  # fmt: skip
+    if _queue_runs(view) is None:  # torch records its queue where it records its operators
+        return Untold(TORCH_OPERATORS.supply(view))
     title = say("the task queue seems to be off: no Enqueue or Dequeue event is recorded")
     if queued:
         title = say("the task queue seems to be at level 1")
     elif value == "0":
         title = say("the task queue is off: TASK_QUEUE_ENABLE=0")
-    refute = say("the program sets the variable by itself (the maximum assumes that all of the moved time is hidden)")
-    if value is None:
-        refute = say(
-            "the variable is set already, which this profile does not record (the maximum assumes that all of the "
-            "moved time is hidden)"
-        )
     return Detected(
         title=title,
         evidence={"queued": queued, "host_wait_ns": waited, "causes": causes, "set": value},
         gain=_by_queue(view),
-        refute=refute,
-        next=(_QUEUE_AT_2 if queued else _QUEUE_ON,),
+        refute=_in_the_queue(view),
+        next=_queue(view),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from npuperf.advise.moves import IN_BUCKETS
 from npuperf.advise.rule import Answer, Detected, MemoryView, Rule, Untold, severity
 from npuperf.base.messages import Message, chain, ns, say, say_n, series, share, size
 from npuperf.base.units import MIB
@@ -77,6 +78,11 @@ def _quoted(rows: list[dict[str, object]]) -> Message:
         for row in rows[:3]
     ]
     return say("{operators}", operators=series(dict.fromkeys(named)))
+
+
+def _line_of(rows: list[dict[str, object]]) -> str | None:
+    """Return the line of code that has most."""
+    return str(rows[0]["where"]) if rows and rows[0]["where"] else None
 
 
 # -- What is reserved, and no block fills.
@@ -338,8 +344,7 @@ def gradient_copies(view: MemoryView) -> Answer:
         title=say("DistributedDataParallel copies {bytes} of gradients out of its buckets, and keeps both",
                   bytes=size(most)),
         refute=say("part of what is reduced are no gradients, or gradients are set to None before the peak"),
-        next=say("DistributedDataParallel(…, gradient_as_bucket_view=True): gradients are views of the buckets, so "
-                 "programs that detach gradients in place cannot"),
+        next=IN_BUCKETS,
         evidence={"copies": copies, "reduced_bytes_per_step": most},
         gain_bytes=(0, most),
         severity=_grave(view, most),
@@ -397,7 +402,7 @@ def short_peak(view: MemoryView) -> Answer:
                   "when less is alive")),
         evidence={"peak_bytes": replay.peak, "next_bytes": replay.peak - gain, "count": len(begins), "held_by": held},
         gain_bytes=(gain, gain),
-        code=str(held[0]["where"]) if held and held[0]["where"] else None,
+        code=_line_of(held),
         severity=_grave(view, gain),
     )  # fmt: skip
 
@@ -433,7 +438,7 @@ def late_release(view: MemoryView) -> Answer:
                  "for metrics, and no retain_graph"),
         evidence={"bytes": held, "count": len(alive), "held_by": rows},
         gain_bytes=(0, replay.without(late)),  # of every step: others have peaks, too
-        code=str(rows[0]["where"]) if rows[0]["where"] else None,
+        code=_line_of(rows),
         severity=_grave(view, held),
     )  # fmt: skip
 
@@ -468,6 +473,40 @@ def _late(view: MemoryView, rows: I64) -> Mask:
             late = more
         found[mine] = late
     return found
+
+
+@_rule(say("memory that nothing uses any more"), say("msmemscope: accesses of memory blocks"))
+def idle_blocks(view: MemoryView) -> Answer:
+    """Ask which blocks at the peak had been used for the last time before it: of those that are given back later."""
+    if not len(view.study.memory.accesses):
+        return Untold(say("when blocks are used is not recorded: msmemscope records it "
+                          "(--events=alloc,free,launch,access)"))  # fmt: skip
+    replay, peak = _replay(view), view.study.peak
+    if isinstance(replay, Untold):
+        return replay
+    if peak is None:
+        return None
+    last, alive = view.study.last_uses(), view.study.at_counter(peak)
+    last[view.study.blocks.freed == NO_TIME] = NO_TIME  # they may be used after the window
+    over = alive[(last[alive] != NO_TIME) & (last[alive] < int(view.study.memory.counters.time[peak]))]
+    held = int(view.study.blocks.size[over].sum())
+    if not _notable(view, held):
+        return None
+    rows = _held_by(view, over)
+    return Detected(
+        title=say_n(
+            "{n} block at the peak, of {bytes}, is not used any more: {operators}",
+            "{n} blocks at the peak, of {bytes}, are not used any more: {operators}",
+            len(over), bytes=size(held), operators=_quoted(rows),
+        ),
+        refute=say("what reads them is none of torch's or ATB's operators, whose accesses alone are recorded"),
+        next=say("drop what refers to them after their last use (del, smaller scopes, no retain_graph): --what-if "
+                 "free_at_last_use says what that gives"),
+        evidence={"bytes": held, "count": len(over), "held_by": rows},
+        gain_bytes=(0, replay.peak - replay.peak_of(replay.lives.ended(last))),
+        code=_line_of(rows),
+        severity=_grave(view, held),
+    )  # fmt: skip
 
 
 # -- How much room is left.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Final, Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -14,6 +15,7 @@ from npuperf.advise.needs import (
     INFERENCE,
     ON_NPU,
     OPERATOR_TYPES,
+    Need,
     Option,
     Requirement,
     see_where,
@@ -23,8 +25,10 @@ from npuperf.advise.rule import Answer, Detected, rule
 from npuperf.base.messages import Message, Quantity, Series, chain, say, series, share
 from npuperf.device.view import DeviceView
 from npuperf.model.chip import product_of_soc
+from npuperf.model.groups import alike, distinct, first_rows, sums_of
 from npuperf.model.host import Spans
 from npuperf.model.labels import I64, Mask, Operands
+from npuperf.model.tasks import Tasks
 
 #: ``program``: an operator of the program does nothing else; ``operator``: an operator converts for itself;
 #: ``compiler``: put between operators when they were compiled; ``unknown``: neither name nor torch operator tells.
@@ -265,18 +269,20 @@ def _private_by_default(view: DeviceView) -> bool | None:
     return version[:2] < _ON_BEFORE
 
 
+PRIVATE_FORMATS: Final = Requirement(say("private formats allowed by torch_npu's default"), _private_by_default)
+NO_PRIVATE_FORMATS: Final = say(
+    "set torch.npu.config.allow_internal_format = False before the model is built, so that operators exchange ND and "
+    "NCHW tensors only"
+)
+
+
 def _fewer_conversions(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
     """Return what changes conversions between operators, and those inside of operators, the longest first."""
     inside = [row for row in rows if row["by"] == "operator"]
     between = Requirement(
         say("conversions between operators, not inside aclnn calls"), lambda _: len(inside) < len(rows)
     )
-    allowed = Requirement(say("private formats allowed by torch_npu's default"), _private_by_default)
-    switch = Option(
-        say("set torch.npu.config.allow_internal_format = False, so that operators exchange ND and NCHW tensors only"),
-        _SWITCH,
-        (EAGER, between, allowed),
-    )
+    switch = Option(NO_PRIVATE_FORMATS, _SWITCH, (EAGER, between, PRIVATE_FORMATS))
     to_nz = [row for row in inside if _NZ in (row["source"], row["target"])]
     converts = Requirement(say("operators that convert to FRACTAL_NZ"), lambda _: bool(to_nz))
     store = STORE_NZ
@@ -359,9 +365,9 @@ _EAGER_NAME: Final = re.compile(r"^aclnn")
 _VIEWS: Final = say("kernel names and the torch operators around them; views cost nothing until they are stored anew")
 _COMBINED: Final = say("Ascend Extension for PyTorch, environment variables: COMBINED_ENABLE")
 _DDP: Final = say("PyTorch, DistributedDataParallel: gradient_as_bucket_view")
-_IN_BUCKETS: Final = say(
+IN_BUCKETS: Final = say(
     "build DistributedDataParallel with gradient_as_bucket_view=True: gradients then lie in the buckets that are "
-    "reduced, and are not copied back (not for programs that call detach_() on gradients)"
+    "reduced, and are neither copied back nor kept twice (not for programs that call detach_() on gradients)"
 )
 
 
@@ -413,8 +419,161 @@ def _fewer_copies(view: DeviceView, rows: list[MoveRow]) -> tuple[Option, ...]:
                  "order", operators=askers(rows, "operator"))  # fmt: skip
     combine = say("set COMBINED_ENABLE=1: several view operators in a row are stored anew at once")
     return (
-        Option(_IN_BUCKETS, _DDP, (buckets,)),
+        Option(IN_BUCKETS, _DDP, (buckets,)),
         Option(drop, _VIEWS, (by_program,)),
         *([] if ddp_matters or own_matter else [Option(inside, _VIEWS)]),
         Option(combine, _COMBINED, (ON_NPU, EAGER, stored, still_unset("COMBINED_ENABLE", "1"))),
     )
+
+
+# -- Moves right before a matmul that takes what they store.
+
+_PRODUCT: Final = re.compile(r"mat_?mul|gemm", re.I)
+#: Kernels on its stream before a matmul that may make its inputs.
+_BEFORE: Final = 2
+_TRANSPOSED: Final = say(
+    "aclnnMatmul: both inputs may be transposed; torch passes x.T and x.transpose(-1, -2) on as views"
+)
+
+
+def rearranging(view: DeviceView) -> Mask:
+    """Return the kernels that store values anew in another order or format, by their types."""
+    return of_types(view, _COPY) | of_types(view, _FORMAT)
+
+
+def _ends_known(view: DeviceView) -> float:
+    """Return the part of the time of moves and matmuls of which shapes are recorded, of moves the output's, too."""
+    tasks, moving = view.tasks, rearranging(view) | of_types(view, _CAST)
+    known = {code: bool(Operands.parse(tasks.operands.names[code]).out_shapes)
+             for code in distinct(tasks.operands.codes[moving]).tolist() if code >= 0}  # fmt: skip
+    outs = tasks.operands.flag([known.get(code, False) for code in range(len(tasks.operands.names))])
+    asked = moving | of_types(view, _PRODUCT)
+    told = asked & tasks.shapes.known() & (outs | ~moving)
+    total = int(tasks.dur[asked].sum())
+    return int(tasks.dur[told].sum()) / total if total else 1.0
+
+
+_ENDS: Final = Need(
+    say("shapes of inputs and outputs"),
+    _ends_known,
+    lambda _: say("shapes of inputs and outputs are not recorded: record with npuperf profile --level 1 --shapes"),
+)
+
+
+class _Pair(NamedTuple):
+    move: str
+    product: str
+
+
+class _End(NamedTuple):
+    """Shapes of a kernel's inputs, as exported, and what else is recorded of its operands."""
+
+    inputs: list[str]
+    operands: Operands
+
+    @classmethod
+    def of(cls, tasks: Tasks, row: int) -> _End:
+        text = tasks.operands[row]
+        return cls(_shapes(tasks.shapes[row]), Operands.parse(text) if text else Operands())
+
+
+def _makes(move: _End, taker: _End, transposes: bool) -> bool:
+    """Tell a kernel that stores what has shape and dtype of an input of the next; transposes swap rows and columns."""
+    outs, dtypes = move.operands.out_shapes, move.operands.out_dtypes
+    asked = zip_longest(taker.inputs, taker.operands.dtypes, fillvalue="")
+    if (
+        len(outs) != 1
+        or not outs[0]
+        or not any(shape == outs[0] and (not dtypes or dtype in (dtypes[0], "")) for shape, dtype in asked)
+    ):
+        return False
+    before = move.inputs[0].split(",")
+    swapped = [*before[:-2], *before[-2:][::-1]]
+    return not transposes or (len(before) > 1 and before != swapped and ",".join(swapped) == outs[0])
+
+
+def _shapes(text: str | None) -> list[str]:
+    return [cell.strip() for cell in (text or "").replace('"', "").split(";")]
+
+
+class _Moved(NamedTuple):
+    """Moves whose result the next matmul of their stream takes; the time of each pair of types, and of each kind."""
+
+    tasks: Mask
+    pairs: dict[_Pair, int]
+    time: dict[str, int]
+
+
+def _before_products(view: DeviceView) -> _Moved:
+    """Find moves right before a matmul that takes what has their result's shape and dtype: inferred."""
+    tasks, names = view.tasks, view.types.names
+    kinds = {"transposes": _COPY, "casts": _CAST, "conversions": _FORMAT}
+    flags = {kind: view.types.flag([bool(pattern.search(n)) for n in names]) for kind, pattern in kinds.items()}
+    moving = view.compute & np.logical_or.reduce([*flags.values()])
+    rows = np.flatnonzero(view.compute)
+    rows = rows[np.argsort(tasks.stream[rows], kind="stable")]
+    product = view.types.flag([bool(_PRODUCT.search(n)) for n in names])[rows]
+    at = np.flatnonzero(product)
+    moves_, takers = [], []
+    for back in range(1, _BEFORE + 1):  # what lies between is a move, too
+        at = at[at >= back]
+        at = at[(tasks.stream[rows[at - back]] == tasks.stream[rows[at]]) & moving[rows[at - back]]]
+        moves_.append(rows[at - back])
+        takers.append(rows[at])
+    move, taker = np.concatenate(moves_), np.concatenate(takers)
+    transposes = flags["transposes"][move]
+    ends = (column.codes[rows] for column in (tasks.operands, tasks.shapes) for rows in (move, taker))
+    case = alike(*ends, transposes.astype(np.uint8))
+    first = first_rows(case, int(case.max(initial=-1)) + 1).tolist()
+    made = [_makes(_End.of(tasks, int(move[i])), _End.of(tasks, int(taker[i])), bool(transposes[i])) for i in first]
+    kept = np.array([*made, False], np.bool_)[case] if len(case) else np.zeros(0, np.bool_)
+    move, taker = move[kept], taker[kept]
+    chosen = np.zeros(len(tasks), np.bool_)
+    chosen[move] = True
+    kind = alike(view.types.codes[move], view.types.codes[taker])
+    total = sums_of(kind, tasks.dur[move], int(kind.max(initial=-1)) + 1).tolist()
+    pairs = {
+        _Pair(view.types[int(move[i])] or "N/A", view.types[int(taker[i])] or "N/A"): ns
+        for i, ns in zip(first_rows(kind, len(total)).tolist(), total, strict=True)
+    }
+    time = {name: int(tasks.dur[chosen & flag].sum()) for name, flag in flags.items()}
+    return _Moved(chosen, pairs, time)
+
+
+@rule(
+    say("transposes and casts before matmuls"),
+    say("operator types, shapes and dtypes: the kernel before a matmul on its stream stores what has those of one of "
+        "its inputs (inferred); a transpose swaps rows and columns alone"),
+    (OPERATOR_TYPES, _ENDS, ALL_ROWS),
+)  # fmt: skip
+def moved_for_products(view: DeviceView) -> Answer:
+    """Find moves that a matmul would not need: it reads transposed matrices, and can be given the other dtype."""
+    chosen, pairs, time = _before_products(view)
+    part = share_of_compute(view, chosen)
+    if not part or part < view.thresholds.layout_share:
+        return None
+    order = sorted(pairs, key=lambda pair: -pairs[pair])
+    named = [say("{move} before {product}", move=pair.move, product=pair.product) for pair in order[:_LISTED]]
+    least = view.thresholds.layout_share * int(view.tasks.dur[view.compute].sum())
+
+    def notable(kind: str, what: Message) -> Requirement:
+        return Requirement(what, lambda _: time[kind] >= least or time[kind] == max(time.values()))
+
+    return Detected(
+        title=say("{share} of compute time moves or casts what the next matmul takes (inferred from shapes): {pairs}",
+                  share=share(part), pairs=series(named)),
+        evidence={"share_of_compute": part, "count": int(chosen.sum()), "time_ns": time,
+                  "pairs": [{**pair._asdict(), "total_ns": pairs[pair]} for pair in order[:MOST_ROWS]]},
+        gain=(0, view.per_step(view.exposed(chosen))),
+        refute=say("other kernels read the result, too, or the matmul is slower by as much without the move"),
+        next=(
+            Option(say("give the matmul the transposed view: without .contiguous() it reads rows as columns"),
+                   _TRANSPOSED, (notable("transposes", say("transposes of matrices")),)),
+            Option(say("let what makes the input store it in the matmul's dtype (weights once, not in every step: "
+                       "autocast casts parameters of FP32 in each forward)"),
+                   say("PyTorch, Automatic Mixed Precision"), (notable("casts", say("casts")),)),
+            Option(STORE_NZ, STORE_NZ_SOURCE, (INFERENCE, notable("conversions", say("conversions of formats")))),
+            Option(say("compare sizes, or another dtype, for which the matmul takes its inputs as they are"),
+                   _KERNEL_NAMES, (notable("conversions", say("conversions of formats")),)),
+        ),
+    )  # fmt: skip

@@ -319,6 +319,12 @@ def choose(options: Sequence[Option], view: DeviceView, most: int = 3) -> Choice
     return Choice(taken[0], gain, first.refute if gain else None, taken[1:], held, excluded, tuple(sources))
 
 
+def bare(advice: Message) -> Message:
+    """Return the change that is advised, without its conditions and reasons: the innermost ``{advice}``."""
+    inner = advice.parameters.get("advice")
+    return bare(inner) if isinstance(inner, Message) else advice
+
+
 def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.advise.host_waits import HOST_CALLS
+from npuperf.advise.moves import NO_PRIVATE_FORMATS, PRIVATE_FORMATS
 from npuperf.advise.needs import (
     CALLS_AND_OPERATORS,
     COLLECTIONS,
@@ -31,7 +32,6 @@ from npuperf.base.messages import Message, Quantity, chain, ns, say, say_n, seri
 from npuperf.device.blame import NOTHING, OTHERS, sum_blame
 from npuperf.device.host_events import CODE, NONE
 from npuperf.device.view import DeviceView
-from npuperf.model.chip import product_of_soc
 from npuperf.model.groups import distinct
 from npuperf.model.host import Spans, is_frame, shorten
 from npuperf.model.labels import I64, Labels
@@ -446,17 +446,10 @@ def _online_title(calls: Calls, usual: int | None, compiled: int, types: Sequenc
     return chain(say("{what}: {types}", what=what, types=shown), compiles)
 
 
-def _formats_allowed(view: DeviceView) -> bool | None:
-    """Atlas A3 never allows them by default; elsewhere that depends on the version and on the program."""
-    return False if product_of_soc(view.profile.soc or "") == "Atlas A3" else None
-
-
-_FORMATS_ALLOWED: Final = Requirement(say("internal formats allowed"), _formats_allowed)
 _WITHOUT_FORMATS: Final = say(
-    "set torch.npu.config.allow_internal_format = False before the model is built: as long as internal formats are "
-    "allowed, convolutions and what gets their format do not run through aclnn; jit_compile seems to be off already, "
-    "as other operators do"
-)
+    "{advice}: as long as internal formats are allowed, convolutions and what gets their format do not run through "
+    "aclnn; jit_compile seems to be off already, as other operators do", advice=NO_PRIVATE_FORMATS
+)  # fmt: skip
 _NO_INTERFACE: Final = say(
     "jit_compile seems to be off already, as other operators run through aclnn (it is not recorded); these have inputs "
     "of an internal format (torch.npu.config.allow_internal_format = False avoids them), or no aclnn interface in this "
@@ -467,7 +460,7 @@ _NO_INTERFACE: Final = say(
 def _online_advice(view: DeviceView, calls: Calls, usual: int | None, *, compiled: bool) -> tuple[Option, ...]:
     """Whether jit_compile is on is not recorded; what ran through aclnn beside tells that it probably is not."""
     names = [calls.type.names[code] for code in distinct(calls.type.codes[calls.type.known()]).tolist()]
-    kept = any(_CONVOLUTION.match(name) for name in names) and _formats_allowed(view) is not False
+    kept = any(_CONVOLUTION.match(name) for name in names) and PRIVATE_FORMATS.test(view) is not False
     # Neither compile times nor shapes say what the calls had to do.
     unclear = not (calls.compile >= 0).all() and not (calls.recurs >= 0).any()
     switch = Requirement(say("jit_compile switched on"), lambda _: None if compiled or usual is None else False)
@@ -487,7 +480,7 @@ def _online_advice(view: DeviceView, calls: Calls, usual: int | None, *, compile
     with_shapes = say("record with npuperf profile --level 1 --shapes, which tells whether their shapes recur")
     return (
         Option(switched_off, _ACLOP, (ON_NPU, switch)),
-        Option(_WITHOUT_FORMATS, _ACLOP, (ON_NPU, off, convolutions, _FORMATS_ALLOWED)),
+        Option(_WITHOUT_FORMATS, _ACLOP, (ON_NPU, off, convolutions, PRIVATE_FORMATS)),
         Option(_NO_INTERFACE, _ACLOP, (ON_NPU, off, others)),
         Option(with_shapes, _ACLOP, (ON_NPU, without_shapes)),
     )

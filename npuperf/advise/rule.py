@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
@@ -14,6 +16,7 @@ from npuperf.advise.needs import OPERATIONS, WHOLE_TABLE, Choice, Need, Option, 
 from npuperf.base.messages import Message, Series, chain, factor, ns, say, series
 from npuperf.base.units import short_names
 from npuperf.device.memory_study import MemoryStudy
+from npuperf.device.mode import Traits
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.study import Study
 from npuperf.device.view import DeviceView
@@ -73,6 +76,21 @@ Answer = Detected | Untold | None
 _RECORDED: Final = Precondition(what=say("recorded: {data}", data=say("memory")), holds=True)
 #: What every finding about several ranks presupposes; without it there is no job to ask about.
 _MATCHED: Final = Precondition(what=say("operations of several ranks that are one and the same"), holds=True)
+
+
+def _functions_in(value: Any) -> Iterator[FunctionType]:
+    """Yield npuperf's own functions in a value of a rule's module: itself, a property's, those of a table's rows."""
+    if isinstance(value, property | cached_property):
+        value = value.fget if isinstance(value, property) else value.func
+    if isinstance(value, FunctionType):
+        if value.__module__.startswith("npuperf."):
+            yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _functions_in(part)
+    elif isinstance(value, Struct) and not isinstance(value, Rule):
+        for name in value.__struct_fields__:
+            yield from _functions_in(getattr(value, name))
 
 
 class Rule(Struct, frozen=True):
@@ -194,6 +212,38 @@ class Rule(Struct, frozen=True):
             device=problem.device,
             preconditions=[_MATCHED],
         )
+
+    @property
+    def asks(self) -> str | None:
+        """What it looks for, in the words of who wrote it."""
+        look = self.on_job or self.on_device or self.on_memory or self.on_rank
+        said = (getattr(look, "__doc__", None) or "").partition("\n\n")[0]
+        return " ".join(said.partition("; see :")[0].split()).rstrip(".") or None
+
+    @property
+    def limits(self) -> list[str]:
+        """The names of the thresholds that it judges by: those that its functions read, and what these call or name.
+
+        How grave a problem is, and when enough is recorded, is judged alike for all.
+        """
+        known, found, seen = set(Thresholds.__struct_fields__), set[str](), set[CodeType]()
+        todo: list[Any] = [severity, *([Need.check] if self.needs else [])]
+        todo += [self.on_device, self.on_rank, self.on_job, self.on_memory, self.needs, self.requires]
+        while todo:
+            for function in _functions_in(todo.pop()):
+                codes = [function.__code__]
+                for code in codes:  # which grows by what is defined in it
+                    if code in seen:
+                        continue
+                    seen.add(code)
+                    names = {*code.co_names}
+                    if "thresholds" in names | {*code.co_varnames}:
+                        found |= known & names
+                    codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+                    todo += [function.__globals__.get(name) for name in names]
+                    todo += [vars(kind)[name] for kind in (DeviceView, Traits) for name in names & vars(kind).keys()]
+                todo += [cell.cell_contents for cell in function.__closure__ or ()]
+        return sorted(found)
 
     def _answer(self, view: DeviceView, summary: RankSummary | None) -> Answer:
         if any(condition.test(view) is False for condition in self.requires):

@@ -153,7 +153,7 @@ _ENVIRONMENT: Final = Need(
     say("environment"),
     lambda view: float(not _unknown(view)),
     lambda view: say(
-        "whether {names} were set is not recorded: record with npuperf profile, which keeps the environment in "
+        "what is set for {names} is not recorded: record with npuperf profile, which keeps the environment in "
         "npuperf.json, and analyze its folder",
         names=series(_unknown(view)),
     ),

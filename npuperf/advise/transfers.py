@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import to_builtins
 
 from npuperf.advise.needs import SHAPES
 from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
@@ -11,6 +14,7 @@ from npuperf.base.messages import Message, Series, chain, factor, ns, number, sa
 from npuperf.device.operators import SlowedType, costliest
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
+from npuperf.model.job_result import CollectiveRate
 from npuperf.model.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ def _costs(
         worst = max(mine, key=lambda c: c.lost_ns or 0)
         rank, device = worst.ranks[0], job.device(worst.ranks[0])
         by_rank = [dict(zip(cost.ranks, cost.by_rank, strict=True)) for cost in mine]
-        gain = job.gain(sum(lost.get(rank) or 0 for lost in by_rank))
+        gain = job.gain(fsum(lost.get(rank) or 0 for lost in by_rank))
         rows = [
             {
                 "transport": cost.transport,
@@ -83,6 +87,7 @@ _AS_LONG: Final = say(
 _PACKETS: Final = say(
     "sizes and times of packets in communication.json and analysis.db, beside those of the same rank and transport"
 )
+_ROWS: Final = 10
 _HIDDEN: Final = say("the transfers lie beside compute that takes longer anyway")
 
 
@@ -164,6 +169,61 @@ odd_packets = Rule(
             "vocabulary and sequence length"),
     ),
 )  # fmt: skip
+
+
+# -- Collectives that are far slower than the links that they use.
+
+
+def _slow_collectives(job: JobView) -> list[Detected]:
+    """Name the kinds and sizes of which all ranks are there, and the links are used for little of the time.
+
+    Small ones wait for latency, not for links: of these :data:`small_packets` tells.
+    """
+    ranks, steps = len(job.study.ranks), max(job.cluster.steps, 1)
+    limits, found = job.thresholds, list[tuple[float, CollectiveRate]]()
+    for one in job.cluster.collective_rates:
+        if one.bus_gb_per_s is None or one.link_gb_per_s is None or not one.links or not one.bytes:
+            continue
+        reached = one.link_gb_per_s * one.links
+        _, high = one.bus_gb_per_s
+        large = one.bytes >= limits.small_packet_bytes * one.operations
+        if large and high is not None and high < limits.transfer_ratio * reached:
+            found.append((one.time_ns[0] * (1 - high / reached) / ranks, one))  # of each rank
+    found.sort(key=lambda row: -row[0])
+    lost = fsum(ns_ for ns_, _ in found)
+    if lost <= max(limits.lost_share * job.cluster.step_ns * steps, 1):
+        return []
+    worst, gain = found[0][1], job.gain(lost)
+    assert worst.bus_gb_per_s is not None and worst.link_gb_per_s is not None and worst.links
+    title = say(
+        "{kind} of {size} over {n} ranks has a bus bandwidth of {rate} GB/s, its links over {transport} reach {link}",
+        kind=worst.kind,
+        size=worst.size_class,
+        n=worst.ranks,
+        rate=number(worst.bus_gb_per_s[1] or 0),
+        transport=worst.transport,
+        link=number(worst.link_gb_per_s * worst.links),
+    )
+    more = say_n("{n} other kind or size is as slow", "{n} other kinds or sizes are as slow", len(found) - 1)
+    return [
+        Detected(
+            title=chain(title, more if len(found) > 1 else None, job.price(gain)),
+            evidence={"lost_ns": int(lost), "collectives": [to_builtins(one) for _, one in found[:_ROWS]]},
+            gain=gain,
+            refute=say("HCCL's own test (all_reduce_test and its like) is as slow with as many bytes and ranks, or the "
+                       "operations lie beside compute that takes longer anyway"),
+            next=say("compare with HCCL's test on the same ranks; if that is faster, look at HCCL_ALGO, HCCL_BUFFSIZE "
+                     "and HCCL_OP_EXPANSION_MODE of this run, and at what runs beside"),
+        )
+    ]  # fmt: skip
+
+
+slow_collectives = Rule(
+    "slow_collectives",
+    say("collectives far below their links"),
+    say("nccl-tests, doc/PERFORMANCE.md: bus bandwidth; times of links in communication.json and analysis.db"),
+    on_job=_slow_collectives,
+)
 
 
 # -- Kernels that take longer because the device communicates beside them.

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from npuperf.advise import RULES
 from npuperf.against.step_kinds import Kind, kinds
 from npuperf.base.messages import Message, Parameter, Series, chain, ns, say, say_n, series
+from npuperf.device.sections import parts_of
 from npuperf.model.comparison import FindingChange
 from npuperf.model.parts import Digest, PartSum
 from npuperf.model.result import Bound, Finding, Result, Severity, TypicalPhase, TypicalStep
@@ -88,16 +89,29 @@ def _phases(old: Sequence[Result], new: Sequence[Result], thresholds: Thresholds
     if not before or not after:  # a side whose launches are not recorded names none
         return
     long = thresholds.phase_share
-    gone = [p for label, p in before.items() if label not in after and p.length.median_ns > long * a.length.median_ns]
-    came = [p for label, p in after.items() if label not in before and p.length.median_ns > long * b.length.median_ns]
+    gone = [p for p in _lacking(before, after) if p.length.median_ns > long * a.length.median_ns]
+    came = [p for p in _lacking(after, before) if p.length.median_ns > long * b.length.median_ns]
     turned = [label for label, p in before.items() if label in after and after[label].bound != p.bound]
     for phase in gone[:_NAMED]:
-        yield say("the phase {label} ({time}) is gone", label=phase.label, time=ns(phase.length.median_ns))
+        yield say(
+            "{label} is no phase of its own any more ({time} before)",
+            label=phase.label,
+            time=ns(phase.length.median_ns),
+        )
     for phase in came[:_NAMED]:
-        yield say("the phase {label} ({time}) is new", label=phase.label, time=ns(phase.length.median_ns))
+        yield say("{label} is a phase of its own now ({time})", label=phase.label, time=ns(phase.length.median_ns))
     for label in turned[:_NAMED]:
         was, now = _BOUND[before[label].bound], _BOUND[after[label].bound]
         yield say("the phase {label} was {was} and is {now}", label=label, was=was, now=now)
+
+
+def _lacking(here: dict[Message, TypicalPhase], there: dict[Message, TypicalPhase]) -> list[TypicalPhase]:
+    """Return the phases that do a part of the program which none does on the other side.
+
+    Where a phase ends differs from run to run: with a little more or less of its neighbour it is none that is new.
+    """
+    known = frozenset[str]().union(*map(parts_of, there))
+    return [phase for label, phase in here.items() if not parts_of(label) <= known]
 
 
 def _by_label(step: TypicalStep) -> dict[Message, TypicalPhase]:

@@ -264,6 +264,7 @@ def reduced(result: Result) -> Result:
                 cluster,
                 ranks=[structs.replace(rank, clock=None, source="") for rank in cluster.ranks],
                 collectives=[],
+                collective_rates=[],
                 roots=[structs.replace(root, evidence={}, next=None) for root in cluster.roots],
                 experts=[],
                 notes=[],

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
 from npuperf.against.causes import cause_changes, cause_sentence
-from npuperf.against.memory_changes import memory_changes
 from npuperf.against.parity import Side, alike, comparable, differences, refuse_mismatch, told_apart
 from npuperf.against.shifts import operator_rows, shifts, step_row
 from npuperf.against.step_kinds import StepKinds, sure_change
 from npuperf.against.waterfall import folded, parts_of, rounded, side_by_side, sum_runs
-from npuperf.base.messages import Message, chain, ns, ns_change, say, say_n, series, share
-from npuperf.model.comparison import Comparison, WaterfallPart, worded
+from npuperf.base.messages import Message, chain, first_few, ns, ns_change, say, say_n, series, share
+from npuperf.model.comparison import Comparison, MemoryChange, MemoryPart, WaterfallPart, worded
 from npuperf.model.labels import F64
+from npuperf.model.memory_result import Memory
 from npuperf.model.noise import Judged, judge_shift
 from npuperf.model.parts import Digest, Part, TimedBy
-from npuperf.model.result import Result
+from npuperf.model.result import Device, Result, highest_peak
 from npuperf.model.thresholds import Thresholds
 
 # -- What a comparison says in a sentence: the verdict's reason, and the parts that make it.
@@ -55,8 +56,7 @@ def part_sentence(part: WaterfallPart) -> Message:
     if part.part == "compute" and part.key is not None:
         what = say("{key}", key=part.key)
     if part.instead_of:
-        more = len(part.instead_of) - _NAMED
-        old = series([*part.instead_of[:_NAMED], *([say("and {n} more", n=more)] if more > 0 else [])])
+        old = first_few(part.instead_of, _NAMED)
         return say("{what} instead of {old} {change}", what=what, old=old, change=change)
     if part.change == "added":
         return say("{what} is new {change}", what=what, change=change)
@@ -86,7 +86,7 @@ def _step_in_words(judged: Judged, old: int | None, new: int | None, *, stepped:
         return say("both recordings are equally long ({numbers})", numbers=numbers)
     if judged.verdict == "same":
         return say("the steps are equally long ({numbers})", numbers=numbers)
-    untold = say("whether the step changed cannot be told ({numbers})", numbers=numbers)
+    untold = say("how the step changed stays open ({numbers})", numbers=numbers)
     return chain(untold, judged.method if judged.interval is None else None, judged.needs)
 
 
@@ -257,3 +257,64 @@ def judge_steps(
         median = float(np.median(np.concatenate(samples[0])))
         sure = sure_change(old, new, of, max(ratio * median, floor))
     return judge_shift(*of.leveled(*samples), ratio=ratio, floor=floor, sure=sure)
+
+
+# -- The difference of two peaks of memory in parts that add up to it, to the byte; swapping the sides negates each.
+
+_MemoryParts = dict[tuple[MemoryPart, str | None], int]
+
+
+def memory_changes(old: Sequence[Result], new: Sequence[Result]) -> list[MemoryChange]:
+    """Explain the peak of the new side's device with the highest one by that of the same device before.
+
+    The parts ``before``, ``freed`` and ``alive`` add up to the difference of the peaks, all of them to that of the
+    process's memory then. Where a side's peak cannot be split, or its blocks are not listed, it is one part less told.
+    """
+    after = highest_peak(_with_peaks(new))
+    if after is None or after.memory is None:
+        return []
+    known = _with_peaks(old)
+    same = [device for device in known if (device.rank, device.device) == (after.rank, after.device)]
+    before = highest_peak(same) or highest_peak(known)
+    if before is None or before.memory is None:
+        return []
+    sides = [before.memory, after.memory]
+    split = all(side.split == "measured" for side in sides)
+    listed = split and all(sum(group.bytes for group in side.alive) == side.alive_bytes for side in sides)
+    beside = all(side.process_bytes is not None and side.cached_bytes is not None for side in sides)
+    a, b = ({**_of_peak(side, split, listed), **(dict(_beside(side)) if beside else {})} for side in sides)
+    rows = [
+        MemoryChange(part=part, key=key, old_bytes=a.get((part, key), 0), new_bytes=b.get((part, key), 0),
+                     delta_bytes=b.get((part, key), 0) - a.get((part, key), 0))
+        for part, key in dict.fromkeys((*a, *b))
+    ]  # fmt: skip
+    return sorted(
+        (row for row in rows if row.delta_bytes), key=lambda row: (-abs(row.delta_bytes), row.part, row.key or "")
+    )
+
+
+def _with_peaks(runs: Sequence[Result]) -> list[Device]:
+    every = [device for run in runs for device in run.devices]
+    return [device for device in every if device.memory is not None and device.memory.peak_bytes is not None]
+
+
+def _of_peak(memory: Memory, split: bool, listed: bool) -> _MemoryParts:
+    """Return what the peak consists of; what was given back counts against it."""
+    if not split:
+        return {("peak", None): memory.peak_bytes or 0}
+    parts: _MemoryParts = {("before", None): memory.before_bytes or 0, ("freed", None): -(memory.freed_bytes or 0)}
+    if not listed:
+        return {**parts, ("alive", None): memory.alive_bytes or 0}
+    groups: _MemoryParts = defaultdict(int)
+    for group in memory.alive:
+        groups["alive", f"{group.operator or group.where or '?'} ({group.class_})"] += group.bytes
+    return {**parts, **groups}
+
+
+def _beside(memory: Memory) -> Iterator[tuple[tuple[MemoryPart, str | None], int]]:
+    """Yield what the process has beside what is allocated."""
+    yield ("cached", None), memory.cached_bytes or 0
+    yield ("waiting", None), memory.waiting_bytes or 0
+    for module in memory.modules:
+        yield ("outside", module.name), module.bytes
+    yield ("outside", None), memory.unnamed_bytes or 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from math import fsum
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -142,7 +143,7 @@ def _work(old: Side, new: Side) -> Iterator[Difference]:
         why = say("only {common} of the kernels are on both sides", common=share(common))
         if not common:
             why = say("no operator is on both sides")
-        total = (f"{sum(n for n, _ in _operators(side.sums).values()):.0f}" for side in (old, new))
+        total = (f"{fsum(n for n, _ in _operators(side.sums).values()):.0f}" for side in (old, new))
         what = "launches per step" if _stepped(old) and _stepped(new) else "launches"
         yield _differs(what, *total, mismatch=not certain, reason=why)
     if a.command and b.command and not certain:
@@ -193,11 +194,11 @@ def in_common(old: Side, new: Side) -> float | None:
     if old.kineto != new.kineto:
         return None
     sides = [_operators(side.sums) for side in (old, new)]
-    launches = [sum(n for n, _ in operators.values()) for operators in sides]
+    launches = [fsum(n for n, _ in operators.values()) for operators in sides]
     if not all(launches):
         return None
     shared = [key for key in sides[0] if key in sides[1]]
-    counted = sum(min(sides[0][key][0], sides[1][key][0]) for key in shared) / max(launches)
+    counted = fsum(min(sides[0][key][0], sides[1][key][0]) for key in shared) / max(launches)
     totals = [sum(ns for _, ns in operators.values()) for operators in sides]
     timed = [
         sum(side[key][1] for key in shared) / all_ns if all_ns else 0.0

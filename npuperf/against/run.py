@@ -19,6 +19,7 @@ from npuperf.base.files import (
     MANIFEST,
     is_file,
     is_folder,
+    is_pack,
     open_input,
     refuse_inputs,
     refuse_ways_out,
@@ -43,7 +44,30 @@ Render = Callable[[Result, str], str]
 _HEAD: Final = 4096
 
 
+#: What a document of numbers that cannot be ends in, wherever they are first relied on.
+_NONSENSE: Final = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError)
+
+
 def run(
+    request: AnalyzeRequest,
+    recording: Recording | None = None,
+    observer: Observer | None = None,
+    *,
+    show: Show | None = None,
+    render: Render | None = None,
+) -> Result:
+    """Do what :func:`_run` does; a pack may be anybody's, and what it has be of the right types and no sense."""
+    try:
+        return _run(request, recording, observer, show=show, render=render)
+    except _NONSENSE as error:
+        packs = [path for path in (request.path, *map(Path, (*request.baseline, *request.again))) if is_pack(path)]
+        if not packs:
+            raise
+        what = say("{path}: has what no npuperf writes ({why})", path=shown(packs[0]), why=type(error).__name__)
+        raise InputError(what, hint=say("have the recording packed anew")) from error
+
+
+def _run(
     request: AnalyzeRequest,
     recording: Recording | None = None,
     observer: Observer | None = None,
@@ -64,6 +88,19 @@ def run(
     conditions = conditions_of(request) if request.fail_on or request.gates else []
     in_a_row = any(getattr(condition, "of", None) for condition in conditions)  # a gate asks for several runs
     _check_files(request)
+    answer: Result | None = None
+    if is_pack(request.path):
+        from npuperf.against.sides import read_result
+
+        answer = read_result(request.path, str(request.path))
+        if answer.input.anonymous:
+            if locks := (*request.check, *filter(None, (request.lock, request.update_lock))):
+                what = say("{path}: anonymous, so its counts are of other names than those of {file}",
+                           path=shown(request.path), file=shown(locks[0]))  # fmt: skip
+                raise UsageError(what, hint=say("hold the recording against it"))
+            observer.tell(say("{path}: its names are made up, but for public ones", path=shown(request.path)))
+        if request.baseline or conditions or request.check:  # what is asked now takes the place of what was
+            answer = structs.replace(answer, comparison=None, gates=())
     store: BaselineStore | None = None
     old: Sequence[BaselineSide] = ()
     again: Sequence[BaselineSide] = ()
@@ -79,14 +116,14 @@ def run(
     observer.begin(request.path)
 
     cached = not request.no_cache
-    analysis = Analysis(request.question, recording, cached=cached)
+    analysis = Analysis(request.question, recording, answer=answer, cached=cached)
     profiles = (side.profile for side in (*old, *again) if side.profile is not None)
     others = [Analysis(request.of_baseline(path), cached=cached) for path in profiles]
-    written = (request.output, request.html, request.trace, request.trace_full, request.junit)
+    written = (request.output, request.html, request.trace, request.trace_full, request.junit, request.pack)
     if any(written):
         named = (*map(Path, (*request.baseline, *request.again, *request.gates)), *request.check)
         read = (file for one in (analysis, *others) for file in one.files)
-        refuse_inputs(written, (*read, *filter(is_file, named)))
+        refuse_inputs(written, (*read, *filter(is_file, (request.path, *named))))
     result = analysis.run(observer)
     found = iter([other.run(observer) for other in others])
     before = [side.result or next(found) for side in old]
@@ -152,6 +189,10 @@ def conditions_of(request: AnalyzeRequest) -> list[Condition]:
 
 def _check_files(request: AnalyzeRequest) -> None:
     """Raise UsageError or InputError for files that could not be read or written after the analysis."""
+    if request.pack is not None or request.anonymize or is_pack(request.path):
+        from npuperf.against.packs import check_pack
+
+        check_pack(request)
     path = request.junit
     if path is not None:
         if not is_folder(path.absolute().parent):
@@ -191,10 +232,19 @@ def _keep_in_run(request: AnalyzeRequest, result: Result, render: Render, observ
 
 
 def _write(request: AnalyzeRequest, result: Result, render: Render, observer: Observer) -> None:
-    """Write what was asked for of a result that was shown: JUnit's report, and locks."""
+    """Write what was asked for of a result that was shown: JUnit's report, a pack, and locks."""
     if request.junit is not None:
         write_atomically(request.junit, render(result, "junit"))
         observer.tell(say("wrote {file}", file=str(request.junit)))
+    if request.pack is not None:
+        from npuperf.against.packs import write_pack
+
+        packed = result
+        if request.anonymize:
+            from npuperf.against.anonymous import anonymous
+
+            packed = anonymous(result)
+        observer.tell(write_pack(request.pack, render(packed, "json")))
     for path, update in ((request.lock, False), (request.update_lock, True)):
         if path is not None:
             from npuperf.against.locks import write_lock

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import fsum
 from operator import add
 from statistics import fmean
 from typing import Final
@@ -405,7 +406,7 @@ def _flop_per_kernel(digests: Sequence[Digest]) -> dict[str, tuple[float, float]
         known = [run.useful_flop for run in runs if run.useful_flop is not None]
         kernels = sum(sum(run.count) for run in runs)
         if len(known) == len(runs) and kernels:
-            sums[name] = (sum(low for low, _ in known) / kernels, sum(high for _, high in known) / kernels)
+            sums[name] = (fsum(low for low, _ in known) / kernels, fsum(high for _, high in known) / kernels)
     return sums
 
 

@@ -1,4 +1,4 @@
-"""What a result is compared with: profiles, results as JSON, and kept baselines, told apart by what lies there."""
+"""What a result is compared with: profiles, results as JSON, packs and kept baselines, told apart by what is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from npuperf.against.baselines import BaselineStore, distinct
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import is_file, open_input, shown
+from npuperf.base.files import PACK, is_file, is_pack, open_input, shown
 from npuperf.base.messages import Message, say, say_n, series
 from npuperf.base.notes import read_note
 from npuperf.model.comparison import Comparison
@@ -56,11 +56,16 @@ def again_of(request: AnalyzeRequest) -> tuple[BaselineSide, ...]:
 
 
 def read_result(path: Path, called: str) -> Result:
-    """Read a result that was written as JSON, to compare with; it is called so.
+    """Read a result that was written as JSON or packed, to compare with or to show again; it is called so.
 
     Raises InputError where there is none, or where it is too old to be compared with.
     """
-    note = read_note(path, most=MOST_BYTES)
+    if is_pack(path):
+        from npuperf.against.packs import read_pack
+
+        note = read_pack(path)
+    else:
+        note = read_note(path, most=MOST_BYTES)
     result = document_of(note, path, Result)
     if "digest" not in note:
         what = say("{path}: too old to compare with: npuperf {version} did not sum up what each step consists of",
@@ -82,9 +87,15 @@ def compared(
 ) -> tuple[Comparison, list[Result], list[Result]]:
     """Compare two sides, of which ``sides`` says what was asked for; return what counts of either, too.
 
-    A recording that was given twice counts once. Raises UsageError where they are not of one workload and the request
-    does not allow that.
+    A recording that was given twice counts once. Raises UsageError where a side has made-up names, or where they are
+    not of one workload and the request does not allow that.
     """
+    nameless = [result.input.path for result in (*old, *new) if result.input.anonymous]
+    if nameless:
+        what = say("{sides}: anonymous, so operators, code lines and causes of the two sides cannot be paired",
+                   sides=series(nameless))  # fmt: skip
+        hint = say("pack the comparison itself: npuperf analyze NEW --baseline OLD --pack FILE.npack --anonymize")
+        raise UsageError(what, hint=hint)
     from npuperf.advise import load_thresholds
     from npuperf.against.compare import compare_results
 
@@ -110,7 +121,7 @@ def warnings_of(request: AnalyzeRequest, sides: Sequence[BaselineSide]) -> list[
 
 def _side(asked: str, store: BaselineStore) -> BaselineSide:
     path = Path(asked)
-    if _exists(path) or "/" in asked or path.suffix in (".json", ".csv", ".db"):
+    if _exists(path) or "/" in asked or path.suffix in (".json", ".csv", ".db", PACK):
         return _there(asked, "--baseline")
     return BaselineSide(asked, result=read_result(store.find(asked), asked), name=asked)
 
@@ -121,8 +132,10 @@ def _there(asked: str, option: str) -> BaselineSide:
     if not asked:  # an empty variable of a shell; as a path it is the current folder
         raise UsageError(say("{option}: no path is given", option=option), hint=say("this folder is called ."))
     if not _exists(path):
-        profile_or_result = say("give a profile, or a result of npuperf analyze as JSON")
-        or_name = say("give a profile, a result of npuperf analyze as JSON, or the name of a kept baseline")
+        profile_or_result = say("give a profile, or a result of npuperf analyze as JSON or as a pack")
+        or_name = say(
+            "give a profile, a result of npuperf analyze as JSON or as a pack, or the name of a kept baseline"
+        )
         hint = or_name if option == "--baseline" else profile_or_result
         raise InputError(say("{option} {path}: no such file or folder", option=option, path=asked), hint=hint)
     if is_file(path) and _is_result(path):
@@ -139,6 +152,8 @@ def _exists(path: Path) -> bool:
 
 def _is_result(path: Path) -> bool:
     """Tell a result from a trace, which is JSON as well."""
+    if is_pack(path):
+        return True
     if path.suffix != ".json":
         return False
     with open_input(path) as file:

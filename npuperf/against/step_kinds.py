@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -56,7 +57,7 @@ class StepKinds:
         flat = [np.concatenate(side) if side else np.empty(0) for side in (old, new)]
         if any(len(mask) != len(values) for masks in self._steps for mask, values in zip(masks, flat, strict=True)):
             return old, new
-        levels = [sum(float(np.median(v[m])) for v, m in zip(flat, masks, strict=True)) / 2 for masks in self._steps]
+        levels = [fsum(float(np.median(v[m])) for v, m in zip(flat, masks, strict=True)) / 2 for masks in self._steps]
         weights = [int(masks[0].sum()) for masks in self._steps]
         usual = float(np.average(levels, weights=weights)) if levels else 0.0
         for level, masks in zip(levels, self._steps, strict=True):

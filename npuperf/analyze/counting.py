@@ -336,14 +336,13 @@ def counted_calls(
 _NO_OPERATORS: Final = ("autograd::", "torch::autograd", "profiler::")
 
 
-def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
+def count_host(profile: HostProfile, nesting: Nesting, step: int | None = None) -> Digest | None:
     """Count torch operators by what went into them, nested ones as well, and what else the host recorded.
 
-    ``step``: only this one; None where it is not there.
+    ``nesting``: of the host's events; ``step``: only this one; None where it is not there.
     """
-    steps = profile.host_steps
-    in_order = steps.number[np.argsort(steps.start, kind="stable")].tolist()
-    numbers = np.array([*dict.fromkeys(in_order)], np.int64)
+    steps, ranges = profile.host_steps, profile.host_steps.ranges()
+    numbers = np.array([*ranges], np.int64)
     if step is not None:
         numbers = numbers[numbers == step]
         if not len(numbers):
@@ -355,7 +354,6 @@ def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
     called = names.flag(["::" in n and not n.startswith(_NO_OPERATORS) for n in names.names])
     keys = torch_operator_keys(operators)
     keys, plain = (Labels(np.where(called, x.codes, np.int32(-1)), x.names) for x in (keys, names))
-    nesting = Nesting.build(host.events)
     counts = counted_calls("host_operator", keys, operators.thread, operators.start, host, places, less=plain)
     told: tuple[CountKind, ...] = ("compile",)  # torch names what it compiles among its operators
     if host.events.name.has(RUNTIME_CALL):
@@ -366,15 +364,9 @@ def count_host(profile: HostProfile, step: int | None = None) -> Digest | None:
         counts += count_compilations(nesting, host, places)
     if profile.kineto:  # there is no AI CPU to tell of
         told = (*told, "aicpu")
-    lengths = [_length(steps, number) for number in numbers.tolist()]
+    lengths = [end - begin for begin, end in (ranges[number] for number in numbers.tolist())]
     untold = [kind for kind in (*OF_KERNELS, *OF_CALLS, "block") if kind not in told]
     return host_alone(numbers.tolist(), lengths, counts, untold)
-
-
-def _length(steps: HostSteps, number: int) -> int:
-    """Return how long a step lasted for the host, ns: from the first of its ranges, which may be marked twice."""
-    of_it = steps.number == number
-    return int(steps.end[of_it].max() - steps.start[of_it].min())
 
 
 def digest_of_hosts(hosts: Sequence[Digest]) -> Digest | None:

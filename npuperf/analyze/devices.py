@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 from msgspec import Struct, field, structs
@@ -11,6 +12,7 @@ from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
 from npuperf.analyze.summed import in_one_state, together
 from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.device.collective_rates import rates_alone
 from npuperf.device.partition import add
 from npuperf.device.verdict import NO_PACE, give_verdict
 from npuperf.device.whatif import names_ranks
@@ -43,6 +45,18 @@ class AllDevices(Struct, frozen=True, kw_only=True):
     exposed: list[tuple[PartSum, ...] | None] = field(default_factory=list)
 
 
+def with_rates(e: Examined, thresholds: Thresholds) -> Device:
+    """Return the report of a device whose operations no others tell more about, with their rates."""
+    if e.summary is None:
+        return e.report
+    return structs.replace(e.report, collective_rates=rates_alone(e.summary, thresholds.packet_alignment_bytes))
+
+
+def rated(examined: Sequence[Examined], thresholds: Thresholds) -> list[Examined]:
+    """Return what was found of devices that are of no common job."""
+    return [structs.replace(e, report=with_rates(e, thresholds)) for e in examined]
+
+
 def each_for_itself(
     examined: Sequence[Examined],
     request: Question,
@@ -51,7 +65,7 @@ def each_for_itself(
     different_runs: bool,
     hosts: bool = False,
 ) -> AllDevices:
-    """Put together what devices say that are of no common job; ``hosts``: events of hosts without one were read."""
+    """Put together what devices say, each for itself; ``hosts``: events of hosts without one were read."""
     no_job = say("this asks about several ranks of one job: analyze the folder that holds them all")
     asked = [] if different_runs else [unanswered(e, no_job) for e in request.what_if if names_ranks(e)]
     devices, none = [e.report for e in examined], None
@@ -135,7 +149,7 @@ def _mean_elasticity(devices: Sequence[Device]) -> Elasticity | None:
     if not known or len(known) < len(found):
         return None
     return Elasticity(
-        host=sum(e.host * share for e, share in known),
-        compute=sum(e.compute * share for e, share in known),
-        communication=sum(e.communication * share for e, share in known),
+        host=fsum(e.host * share for e, share in known),
+        compute=fsum(e.compute * share for e, share in known),
+        communication=fsum(e.communication * share for e, share in known),
     )

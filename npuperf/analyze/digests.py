@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from math import fsum
 from typing import Final, get_args
 
 import numpy as np
@@ -432,7 +433,7 @@ def merge_digests(devices: Sequence[DeviceDigest], exposed: Sequence[tuple[PartS
 def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
     """Return the sum of intervals; None where one is not known."""
     known = [one for one in intervals if one is not None]
-    return (sum(low for low, _ in known), sum(high for _, high in known)) if len(known) == len(intervals) else None
+    return (fsum(low for low, _ in known), fsum(high for _, high in known)) if len(known) == len(intervals) else None
 
 
 def _as_one_window(device: DeviceDigest) -> DeviceDigest:

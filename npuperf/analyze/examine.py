@@ -16,7 +16,7 @@ from npuperf.analyze.digests import DeviceDigest, digest_device, digest_vendor
 from npuperf.analyze.request import Question
 from npuperf.analyze.summed import RankSums
 from npuperf.base.memory import give_back
-from npuperf.base.messages import Message, chain, say, say_n, series
+from npuperf.base.messages import Message, say, say_n, series
 from npuperf.base.units import short_names
 from npuperf.device.chip_rate import ChipCounters, CubeRate
 from npuperf.device.cores import Worked, core_use
@@ -41,6 +41,7 @@ from npuperf.device.whatif import (
     pattern,
     peak_of,
     predict,
+    types_taken,
     with_communication,
 )
 from npuperf.device.witness import CROSSED, SetBack, check_totals, find_set_back, steps_in_order, why_cut
@@ -117,7 +118,7 @@ def examine(
         told = profile.vendor_steps or profile.memory is not None
         return _vendor_only(profile, request, thresholds, log) if told else None
     profile, useless, back = _told_apart(profile, request.step, thresholds, log)
-    filed, counted = profile.cores, ChipCounters.of(profile.tasks, request.cores or profile.cores)
+    filed, counted = profile.cores, ChipCounters.of(profile.tasks, request.cores or profile.cores, profile.frequency)
     profile = structs.replace(profile, cores=counted.cores(filed))
     cores, soc = request.cores or profile.cores, request.soc or profile.soc
     recorded, types = profile.tasks, type_labels(profile.tasks)
@@ -154,12 +155,12 @@ def examine(
         of_window = Ranked.of(profile, recorded.part(inside), types.filter(inside), use.part(inside), request)
         of_window = of_window.since(origin)
         del recorded, types
-    efficiency = None if use.measured is None else DeviceEfficiency.of(study, use.measured)
+    efficiency = None if use.measured is None else DeviceEfficiency.of(study, use.measured, counted.mhz)
     judged = judge_window(study, span, request.step, efficiency, thresholds)
     steps = [step.step for step in judged.whole_steps]
     window = DeviceWindow.of(study, span, steps, soc, cores, request.cores_of, thresholds)
     bound = judged.verdict.bound
-    clock = counted.clock(window.tasks, inside, cores, soc, profile.frequency_mhz, origin, thresholds.clock_ratio)
+    clock = counted.clock(window.tasks, inside, cores, soc, origin, thresholds.clock_ratio)
     summary = summarise(study, window.tasks, window.types, span, judged.partition, judged.phases, bound, thresholds)
     if summary is not None and clock is not None:
         summary = structs.replace(summary, clock_mhz=clock.mean_mhz)
@@ -350,8 +351,6 @@ def _of_memory(
 
 #: Changes of the host's part in a step begin so.
 _HOSTS: Final = ("host", "launches", "latency", "sync")
-#: Operator types that are named where an expression matches none.
-_NEAR: Final = 3
 #: Changes of one cause, where it is to blame for anything.
 _CAUSES: Final = {
     "tiling": say("no shape inference and tiling on the host"),
@@ -410,14 +409,11 @@ def unanswered(
 
 def _answered(expression: str, title: Message | None, scene: Scene, report: Device) -> WhatIf:
     found = predict(scene, expression)
-    if not found.matched:  # name the parts that match nothing, and operator types that may be meant
+    if not found.matched:  # name the parts that match nothing
         parts = [part for part in expression.split(",") if not predict(scene, part).matched]
-        types = [part for part in parts if part.startswith(("op:", "launches:"))]
-        wanted = [part.split(":", 1)[1].split("*")[0].lower() for part in types]
-        near = [name for name in scene.types.names if any(w and w in name.lower() for w in wanted)][:_NEAR]
-        nothing = say("nothing in this profile matches {parts}", parts=series(parts))
-        meant = say("did you mean {types}?", types=series(near)) if near else None
-        return unanswered(expression, chain(nothing, meant), title, report)
+        return unanswered(
+            expression, say("nothing in this profile matches {parts}", parts=series(parts)), title, report
+        )
     # The least gain is what is certain: of communication only transfers become faster, waiting stays.
     known = report.communication
     part = known.transfer_least_ns / known.total_ns if known and known.total_ns else 0.0
@@ -434,7 +430,7 @@ def _answered(expression: str, title: Message | None, scene: Scene, report: Devi
         gain_ns_per_step=(least // per, found.most // per),
         gain_pct_interval=(100 * least / before, 100 * found.most / before),
         gain_per="step" if report.steps else "window",
-        title=title,
+        title=types_taken(scene, expression) if title is None else title,
         asked=title is None,
         reason=None,
         rank=report.rank,

@@ -192,11 +192,13 @@ class AnalyzeRequest(Question, frozen=True, kw_only=True):
     new side; also where the sides are of another workload (``allow_mismatch``); ``baseline_dir`` where baselines are
     kept, and ``save_baseline`` the name to keep this one under; ``fail_on`` the gates, and ``gates`` files or presets
     of more, ``undecided`` what becomes of those that cannot be judged; ``lock`` and ``update_lock`` where exact counts
-    are written to, ``check`` locks that they must agree with.
+    are written to, ``check`` locks that they must agree with. ``pack`` is a file that the whole result is written to,
+    without the user's own names where it is to be ``anonymize``d.
 
-    ``format``, ``table`` and ``full`` say how it is shown; ``output`` is a file for the report, ``junit`` one for the
-    gates as JUnit, ``html`` one for the page, ``trace`` and ``trace_full`` for traces; ``force``: files that exist may
-    be replaced.
+    ``format``, ``table``, ``full`` and ``brief`` say how it is shown, ``explain`` the rule that is shown
+    instead; ``output`` is a file for the report, ``junit``
+    one for the gates as JUnit, ``html`` one for the page, ``trace`` and ``trace_full`` for traces; ``force``: files
+    that exist may be replaced.
     """
 
     no_cache: Annotated[
@@ -282,6 +284,18 @@ class AnalyzeRequest(Question, frozen=True, kw_only=True):
     ] = None
 
     full: Annotated[bool, Typed(OUTPUT, say("Show everything, not just one screen."), "--full", first=True)] = False
+    brief: Annotated[
+        bool, Typed(OUTPUT, say("Show a dozen lines: the verdict, gates, and what to do first."), "--brief", first=True)
+    ] = False
+    explain: Annotated[
+        str | None,
+        Typed(
+            OUTPUT,
+            say("Show all about one rule instead: how it judges, and what it found."),
+            "--explain",
+            metavar="RULE",
+        ),
+    ] = None
     format: Annotated[str, FORMAT] = "text"
     table: Annotated[str | None, TABLE] = None
     output: Annotated[Path | None, FILE] = None
@@ -303,8 +317,23 @@ class AnalyzeRequest(Question, frozen=True, kw_only=True):
         Path | None,
         Typed(OUTPUT, say("Write the whole profile as a trace for Perfetto, too."), "--trace-full", metavar="FILE"),
     ] = None
+    pack: Annotated[
+        Path | None,
+        Typed(
+            OUTPUT,
+            say("Write the whole result to one file to share, too: npuperf analyze FILE.npack shows it."),
+            "--pack",
+            metavar="FILE",
+        ),
+    ] = None
+    anonymize: Annotated[
+        bool, Typed(OUTPUT, say("Leave your names, paths, shapes and hosts out of the --pack."), "--anonymize")
+    ] = False
     force: Annotated[
-        bool, Typed(OUTPUT, say("Let -o, --html, --trace, --junit and --lock replace a file that exists."), "--force")
+        bool,
+        Typed(
+            OUTPUT, say("Let -o, --html, --trace, --junit, --pack and --lock replace a file that exists."), "--force"
+        ),
     ] = False
 
     @property

@@ -52,20 +52,32 @@ class Observer(Struct, frozen=True):
 class Analysis:
     """A question, the files that it is about, and what became of it. ``torn``: files changed while they were read."""
 
-    def __init__(self, question: Question, recording: Recording | None = None, *, cached: bool = False) -> None:
+    def __init__(
+        self,
+        question: Question,
+        recording: Recording | None = None,
+        *,
+        answer: Result | None = None,
+        cached: bool = False,
+    ) -> None:
         """Look for files at the question's path, unless a recording of it is open already, which is asked then.
 
-        Raises InputError when nothing is there that could be read.
+        ``answer``: what a pack at the path has, of which there are no files. Raises InputError when nothing is there
+        that could be read.
         """
         self.question = question
-        self.result: Result | None = None
+        self.result = answer
         self._cache: Cache | None = None
         self._key: EntryKey | None = None
         self._settled = False
         self._states: dict[Path, tuple[int, ...]] = {}
         self.torn = False
+        self.packed = answer is not None
+        if self.packed:
+            self.sources: Sequence[Source] = ()
+            return
         if recording is not None:
-            self.sources: Sequence[Source] = recording.sources
+            self.sources = recording.sources
             self.recording = recording
             return
         self.sources, self._notes = find(question.path)
@@ -90,10 +102,12 @@ class Analysis:
 
     def run(self, observer: Observer) -> Result:
         """Return the answer, as it is known or worked out now. Raises as :func:`npuperf.analyze.work.work_out` does."""
+        if self.result is not None:  # which a pack has
+            return self.result
         self.result = self._cache.get(self._key, Result) if self._cache and self._key else None
         if self.result is not None:
             observer.recalled(self.question.path)
-            return self.result
+            return self._matched(self.result)
         with observer.loading():
             from npuperf.analyze.work import work_out
             from npuperf.base.parallel import Engine
@@ -105,7 +119,15 @@ class Analysis:
             source = self.result.input
             source = structs.replace(source, warnings=[*told, *source.warnings])
             self.result = structs.replace(self.result, input=source)
-        return self.result
+        return self._matched(self.result)
+
+    def _matched(self, result: Result) -> Result:
+        """Return an answer. Raises UsageError where a change that is asked about names nothing in it."""
+        if self.question.what_if:
+            from npuperf.device.whatif import refuse_unmatched  # seldom asked for
+
+            refuse_unmatched(self.question.what_if, result)
+        return result
 
     def tell_changed(self, observer: Observer) -> list[Message]:
         """Say which files have changed since they were found: nobody knows what was read of them, so it is not kept."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 from msgspec import Struct
@@ -113,7 +114,7 @@ def _bubble(sums: Sequence[RankSums], span: int) -> Message | None:
 
 def _stages(sums: Sequence[RankSums]) -> Message | None:
     compute = {stage: sum(o.compute for o in own) / len(own) for stage, own in _stage_of(sums).items()}
-    mean = sum(compute.values()) / max(len(compute), 1)
+    mean = fsum(compute.values()) / max(len(compute), 1)
     if not mean:
         return None
     longest = max(compute, key=compute.__getitem__)

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from npuperf.advise import advise_job, within_job, without_alone
-from npuperf.analyze.devices import AllDevices, each_for_itself, verdict_of_sum
+from npuperf.analyze.devices import AllDevices, each_for_itself, rated, verdict_of_sum, with_rates
 from npuperf.analyze.digests import group_kind, judged_windows, places_of
 from npuperf.analyze.examine import Examined, unanswered
 from npuperf.analyze.request import Question
@@ -102,13 +102,13 @@ def as_one_job(examined: Sequence[Examined], request: Question, thresholds: Thre
     if study is None:
         if len({s.rank for s in summaries}) < 2 or not all(s.operations.p2p.all() for s in summaries):
             return None
-        told = each_for_itself(examined, request, thresholds, different_runs=False)
+        told = each_for_itself(rated(examined, thresholds), request, thresholds, different_runs=False)
         why = say("not shown as one job: sends and receives name no peer here, and no collective of these ranks brings "
                   "their clocks together, by which both ends would be found")  # fmt: skip
         return replace(told, verdict=replace(told.verdict, reason=chain(told.verdict.reason, why)))
     if isinstance(study, SeveralRuns):
         return _as_several_runs(study, examined, request, thresholds)
-    devices = [_with_exposed(study, e.report) for e in examined]
+    devices = [_with_exposed(study, e, thresholds) for e in examined]
     cut = {e.report.rank: e.excerpt for e in examined
            if e.summary is None and e.excerpt is not None and e.report.rank is not None}  # fmt: skip
     cluster = describe_job(study, devices, thresholds, cut | study.mixed)
@@ -137,7 +137,7 @@ def _as_several_runs(
     found: SeveralRuns, examined: Sequence[Examined], request: Question, thresholds: Thresholds
 ) -> AllDevices:
     """Let every device stand for itself, and say which ranks are of one run, and why not all are."""
-    together = each_for_itself(examined, request, thresholds, different_runs=True)
+    together = each_for_itself(rated(examined, thresholds), request, thresholds, different_runs=True)
     runs = describe_runs(found)
     named = (say_n("rank {ranks}", "ranks {ranks}", len(run.ranks), ranks=ranges(run.ranks)) for run in runs)
     each = (say_n("rank {ranks}: {step} per step ({next})", "ranks {ranks}: {step} per step ({next})", len(run.ranks),
@@ -159,7 +159,7 @@ def as_part_of_job(
         return None
     own, waiting = [], thresholds.cause_share
     for e in examined:
-        device = _with_exposed(split, e.report)
+        device = _with_exposed(split, e, thresholds)
         if (bounds := e.report.communication) is not None and place_of(split, device) >= 0:
             device = replace(device, communication=replace(bounds, waits=_for_whom(split, device, bounds.waits)))
         waited = device.window.comm_wait_ns
@@ -218,11 +218,11 @@ def _windows(study: JobSplit, device: Device) -> Intervals:
     return Intervals(windows.start + moved, windows.end + moved)
 
 
-def _with_exposed(study: JobSplit, device: Device) -> Device:
+def _with_exposed(study: JobSplit, e: Examined, thresholds: Thresholds) -> Device:
     """Split the exposed communication of a device's whole window, its steps and its phases."""
-    place = place_of(study, device)
+    device, place = e.report, place_of(study, e.report)
     if place < 0 or not study.ranks[place].exposed_known:
-        return device
+        return with_rates(e, thresholds)
     begun, judged = study.ranks[place].begin, device.judged
     origin = device.origin_ns or begun
     whole = begun - origin
@@ -313,7 +313,7 @@ def _verdict(study: JobStudy, cluster: Cluster, e: Elasticity) -> Verdict:
     time = _TIME if apart else {**_TIME, "communication": _UNTOLD}
     lever = say("10 % less {time} on all ranks shortens the step by {effect} ({others})", time=time[bound],
                 effect=_tenth(values[bound]),
-                others=series(say("{name} {effect}", name=time[b], effect=_tenth(v))
+                others=series(say("10 % less {name} by {effect}", name=time[b], effect=_tenth(v))
                               for b, v in values.items() if b != bound))  # fmt: skip
     # What costs the job most, if somebody can mend it.
     first = next((r for r in cluster.roots if r.kind in ("rank", "stage", "group", "link")), None)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from msgspec import Struct, field, structs
 
-from npuperf.advise import load_thresholds, sort_findings
+from npuperf.advise import advised_once, load_thresholds, sort_findings
 from npuperf.analyze.describe import with_costliest
-from npuperf.analyze.devices import AllDevices, each_for_itself
+from npuperf.analyze.devices import AllDevices, each_for_itself, rated
 from npuperf.analyze.digests import merge_digests
 from npuperf.analyze.examine import Earlier, Examined, Ranked, examine
 from npuperf.analyze.request import Question
@@ -22,6 +23,7 @@ from npuperf.base.errors import InputError, UsageError
 from npuperf.base.files import total_bytes
 from npuperf.base.messages import Message, Series, chain, say, say_n, series
 from npuperf.base.parallel import Engine
+from npuperf.base.units import NS_PER_S
 from npuperf.device.expect import judge_cores
 from npuperf.device.operators import list_operators, merge_operators
 from npuperf.device.rank_summary import RankSummary, summarise_without_kernels
@@ -41,6 +43,7 @@ from npuperf.readers.source import NO_CORES
 if TYPE_CHECKING:
     from npuperf.model.device import HostProfile
     from npuperf.model.parts import Digest
+    from npuperf.model.result import HostRun
 
 # -- Which files were not there, and of which ranks where others have them.
 
@@ -154,6 +157,8 @@ _PLACES: Final = re.compile(
     r"|^(MSMONITOR|KINETO)_USE_DAEMON$|^TORCH_DEVICE_BACKEND_AUTOLOAD$"
 )
 _UNNAMED: Final = "unnamed"
+#: Times before this are none of a clock that counts from 1970: such profiles count from the machine's start.
+_CALENDAR: Final = 1_400_000_000 * NS_PER_S
 
 _T = TypeVar("_T")
 
@@ -191,6 +196,7 @@ def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
     return Workload(
         command=_first(one.command or None for one in all_) or (),
         git_commit=_first(one.git_commit for one in all_),
+        recorded_at=min((one.recorded_at for one in all_ if one.recorded_at), default=None),
         soc=_first(one.soc for one in all_),
         cann=_first(one.cann for one in all_),
         torch=_first(one.torch for one in all_),
@@ -204,6 +210,23 @@ def shared_workload(found: Sequence[ProcessFingerprint]) -> Workload:
         settings=_first(one.settings or None for one in all_) or (),
         kineto=any(one.kineto for one in all_),
     )
+
+
+def _utc(text: str | None) -> str | None:
+    """Return a time as ISO 8601 in UTC; None for what is none."""
+    try:
+        at = datetime.fromisoformat(text or "")
+        return f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if at.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _dated(workload: Workload, begun: Iterable[int]) -> Workload:
+    """Add when it was recorded, where clocks tell (ns, when devices and processes began)."""
+    if (first := min((at for at in begun if at >= _CALENDAR), default=None)) is None:
+        return workload
+    at = datetime.fromtimestamp(first // NS_PER_S, timezone.utc)
+    return structs.replace(workload, recorded_at=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def _first(values: Iterable[_T | None]) -> _T | None:
@@ -221,6 +244,7 @@ def _workload(
     return Workload(
         command=context.command,
         git_commit=context.git_commit,
+        recorded_at=_utc(context.created),
         soc=profile.soc,
         cann=context.cann,
         torch=context.torch,
@@ -239,10 +263,17 @@ def _workload(
     )
 
 
+class _Host(Struct, frozen=True):
+    """What a process without a device did: its counts, and its report."""
+
+    counted: Digest
+    run: HostRun
+
+
 class _Source(Struct, frozen=True):
     """One source after its devices were examined; ``seen``: ranks and devices that it has, examined or not.
 
-    ``tasks``: how many it has; ``host``: what was counted of a run without any; ``refused``: why the counters of
+    ``tasks``: how many it has; ``host``: of a run without any; ``refused``: why the counters of
     another recording are not of these kernels; ``setups``: what was run, as those say that were examined. What was read
     of it may go.
     """
@@ -253,7 +284,7 @@ class _Source(Struct, frozen=True):
     seen: tuple[tuple[int | None, int], ...] = ()
     steps: frozenset[int] = field(default_factory=frozenset)
     tasks: int = 0
-    host: Digest | None = None
+    host: _Host | None = None
     refused: tuple[Message, ...] = ()
     setups: tuple[ProcessFingerprint, ...] = ()
 
@@ -315,12 +346,13 @@ def work_out(
     elif question.rank is not None and any(e.summary is not None for e in examined):
         together = _part_of_job(whole, examined, question, thresholds, engine, context)
     if together is None:
-        together = each_for_itself(examined, question, thresholds, different_runs=bool(twice), hosts=bool(hosts))
+        found = rated(examined, thresholds)
+        together = each_for_itself(found, question, thresholds, different_runs=bool(twice), hosts=bool(hosts))
     digest = merge_digests([e.digest for e in examined], together.exposed)
     if digest is None and hosts:  # there is no device at all
         from npuperf.analyze.counting import digest_of_hosts
 
-        digest = digest_of_hosts(hosts)
+        digest = digest_of_hosts([host.counted for host in hosts])
     verdict = with_costliest(together.verdict, together.devices, thresholds)
     checked = [e.checked for e in examined if e.checked]
     exported: dict[str, Any] = merged_exports([s.log for s in sources if s.examined])
@@ -343,12 +375,13 @@ def work_out(
         kernels=kernels,
         judged_operators=judged_operators,
         judged_kernels=judged_kernels,
-        findings=sort_findings(together.findings),
+        findings=advised_once(sort_findings(together.findings)),
         what_if=together.what_if,
         cluster=together.cluster and _with_unread(together.cluster, errors),
         runs=together.runs,
+        hosts=[host.run for host in hosts],
         thresholds=thresholds.as_dict(),
-        workload=workload,
+        workload=_dated(workload, [*(d.origin_ns for d in devices), *(h.run.origin_ns for h in hosts)]),
         model=model,
         digest=digest,
         gates=tuple(judge_cores(e, [of_one[i] for of_one in checked]) for i, e in enumerate(question.expect)),
@@ -442,9 +475,14 @@ def _examine(
         steps |= set(reading.host.host_steps.number.tolist())
         if question.device is None and (not ranks or reading.host.rank in ranks):
             from npuperf.analyze.counting import count_host
+            from npuperf.device.host_events import Nesting
+            from npuperf.device.host_work import host_run
 
-            host = count_host(reading.host, question.step)
-            setups += [workload_of_host(reading.host)] if host else []
+            nesting = Nesting.build(reading.host.host.events)
+            counted = count_host(reading.host, nesting, question.step)
+            if counted is not None:
+                host = _Host(counted, host_run(reading.host, nesting, question.step))
+                setups.append(workload_of_host(reading.host))
     found = tuple(e for e in examined if e)
     if found and all(e.report.cores_cube is not None for e in found):  # as the user, or the chip's name, says
         log.missing = [note for note in log.missing if note != NO_CORES]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from npuperf.base.declared import HOW, Typed
+from npuperf.base.declared import HOW, BareWords, Typed
 from npuperf.base.errors import InputError, UsageError
+from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message, say, series, size
 from npuperf.cli.options import Shared, Verb, given, known_format, request_of
 from npuperf.cli.recipes import chosen, effect
@@ -19,6 +20,7 @@ from npuperf.cli.streams import reading, tell
 if TYPE_CHECKING:
     from npuperf.against.run import Show
     from npuperf.analyze.request import AnalyzeRequest
+    from npuperf.cli.output import Output
     from npuperf.device.expect import Expectation
     from npuperf.model.chip import Cores
     from npuperf.model.result import Result
@@ -32,23 +34,65 @@ def run_chosen(ctx: typer.Context, name: str) -> Path:
     path: Path = ctx.params[name]
     if given(ctx, name):
         return path
-    from npuperf.record.folder import latest_run
+    from npuperf.record.folder import failed_since, latest_run
 
     latest = latest_run(path)
-    if latest != path:
+    if (failed := failed_since(latest)) is not None:
+        tell(say("{failed} recorded nothing: using {run}, the latest run before it",
+                 failed=str(failed), run=str(latest)))  # fmt: skip
+        ctx.params[name] = latest
+    elif latest != path:
         tell(say("using {run}, the latest run", run=str(latest)))
         ctx.params[name] = latest
     return latest
 
 
+def _compared(ctx: typer.Context) -> None:
+    """Take two paths for an older run and a newer one, which is what people type who want to compare them."""
+    old, newer = ctx.params["path"], ctx.params["newer"]
+    if not newer:
+        return
+    if len(newer) > 1 or ctx.params["baseline"]:
+        what = say("analyze OLD NEW compares two runs, and this names more of them")
+        raise UsageError(
+            what, hint=say("several runs of a side: npuperf analyze NEW --again NEW --baseline OLD --baseline OLD")
+        )
+    new = Path(newer[0])
+    side_by_side = old.absolute().parent == new.absolute().parent
+    ranks = [_only_rank(path) for path in (old, new) if side_by_side]
+    if ranks and None not in ranks and ranks[0] != ranks[1]:
+        what = say("ranks {first} and {second} of one folder: they are parts of a run, and no older and newer one",
+                   first=ranks[0], second=ranks[1])  # fmt: skip
+        hint = say("npuperf analyze {folder} --ranks {first},{second}; to compare them all the same: "
+                   "npuperf analyze NEW --baseline OLD",
+                   folder=for_shell(str(old.absolute().parent)), first=ranks[0], second=ranks[1])  # fmt: skip
+        raise UsageError(what, hint=hint)
+    tell(say("comparing: {new} is the new one, {old} the baseline", new=str(new), old=str(old)))
+    ctx.params.update(path=new, baseline=[str(old)])
+
+
+def _only_rank(path: Path) -> int | None:
+    """Return the rank that a path is a recording of, where it is of one alone."""
+    from npuperf.readers.find import find
+
+    with suppress(InputError):
+        sources = find(path)[0]
+        return sources[0].rank if len(sources) == 1 else None
+    return None
+
+
 def _tell_broken_off(path: Path) -> None:
-    """Say of a run directory that was left in the middle of something what may be missing in it."""
+    """Say of a run directory that was left in the middle of something what may be missing in it.
+
+    Raises InputError where there is nothing in it yet.
+    """
     from npuperf.base.files import MANIFEST, is_file
 
     if not is_file(path / MANIFEST):
         return
-    from npuperf.record.folder import RunFolder, broken_off
+    from npuperf.record.folder import RunFolder, broken_off, check_begun
 
+    check_begun(RunFolder(path))
     for warning in broken_off(RunFolder(path)):
         tell(say("warning: {warning}", warning=warning))
 
@@ -79,6 +123,7 @@ Examples:
   npuperf analyze ./result --engine processes --workers 8
   npuperf analyze ./result --save-baseline main
   npuperf analyze ./result --baseline main --fail-on "step_time>+5%,200us"
+  npuperf analyze ./earlier ./result
   npuperf analyze ./result --baseline ./earlier --format markdown
   npuperf analyze ./result --again ./once_more --baseline main
   npuperf analyze ./result --lock perf.lock
@@ -90,8 +135,9 @@ Examples:
 
 
 class Alone:
-    """What is asked of no analysis."""
+    """What is asked of no analysis, or in another way."""
 
+    newer: Annotated[tuple[str, ...], BareWords("NEW")] = ()
     clear_cache: Annotated[
         bool,
         Typed(HOW, say("Remove what was kept of earlier analyses of PATH, and leave."), "--clear-cache", last=True),
@@ -112,6 +158,34 @@ def _known_fate(text: str | None) -> str | None:
     return text
 
 
+def _known_rule(name: str | None) -> str | None:
+    """Return the name of a rule. Raises UsageError, with the nearest ones, for what is none."""
+    if name is None:
+        return None
+    from npuperf.advise import rule_names
+    from npuperf.show.formats import unknown
+
+    if name not in (known := rule_names()):
+        raise unknown(say("--explain {name}: no such rule", name=repr(name)), name, known)
+    return name
+
+
+def _explained(rule: str, ctx: typer.Context, out: Output) -> Show:
+    """Return what shows all about a rule in the place of the report. Raises UsageError for what asks for the latter."""
+    from npuperf.advise import explain
+    from npuperf.model.gist import Explanation
+
+    named = (
+        (f"--{name.replace('_', '-')}", ctx.params[name])
+        for name in ("full", "brief", "table", "html", "trace", "trace_full")
+    )
+    if asked := [option for option, value in named if value]:
+        what = say("--explain and {options}: the one shows a rule, the other the run", options=series(asked))
+        raise UsageError(what, hint=say("ask twice: the answer is the same"))
+    out.check(Explanation)
+    return lambda result, _new, _old: out.show(explain(rule, result))
+
+
 def _kept(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of baselines that a shell may complete."""
     from npuperf.against.baselines import BaselineStore, usual_folder
@@ -125,15 +199,23 @@ def _analyze(ctx: typer.Context) -> None:
     from npuperf.cli.output import Output, leave
     from npuperf.model.result import Result
 
+    _compared(ctx)
     path = run_chosen(ctx, "path")
     if ctx.params["clear_cache"]:
         _clear(path)
     out = Output.of(ctx.params)
-    out.check(Result, {"--junit": ctx.params["junit"], "--lock": ctx.params["lock"]})
+    out.check(Result, {f"--{name}": ctx.params[name] for name in ("junit", "lock", "pack")})
+    if not given(ctx, "path") and not path.exists():
+        what = say("{path}: no run is there, and none was named", path=str(path))
+        raise InputError(
+            what, hint=say("npuperf profile train.py records one, and npuperf analyze PATH takes any other")
+        )
     used = chosen(ctx)
     if used is not None:
         tell(effect(ctx, used))
-    leave(analyzed(lambda: _request(ctx), show=out.show, debug=ctx.params["debug"]))
+    rule = ctx.params["explain"]
+    show = out.show if rule is None else _explained(rule, ctx, out)
+    leave(analyzed(lambda: _request(ctx), show=show, debug=ctx.params["debug"]))
 
 
 VERB: Final = Verb(
@@ -146,6 +228,7 @@ VERB: Final = Verb(
         "baseline": {"autocompletion": _kept},
         "undecided": {"callback": _known_fate},
         "format": {"callback": known_format},
+        "explain": {"callback": _known_rule},
     },
 )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -17,18 +18,20 @@ from npuperf.against.compare import compare_results
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.errors import UsageError
+from npuperf.base.escape import visible
 from npuperf.base.files import is_file, write_atomically
-from npuperf.base.messages import Message, say, text
-from npuperf.base.units import plural
+from npuperf.base.messages import Message, chain, ns, say, say_n, text
 from npuperf.device.operators import core_labels
 from npuperf.device.partition import span_of
 from npuperf.model.comparison import Comparison
 from npuperf.model.device import DeviceProfile
+from npuperf.model.host import Lines
 from npuperf.model.labels import I64, Labels
-from npuperf.model.result import Partition, Result, Verdict
+from npuperf.model.result import Device, Finding, Partition, Result, Step, Verdict
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 from npuperf.readers.recording import open_recording
 from npuperf.record.folder import latest_run
+from npuperf.show import language, words
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.formats import View, is_page, render
 from npuperf.show.tables import Cell, table_named
@@ -73,7 +76,8 @@ class Run:
         self._recording = open_recording(path, keep=True)
 
     def __repr__(self) -> str:
-        return "\n".join([f"npuperf.load({str(self.path)!r})", *_summary(self.result)])
+        """Return what --brief prints."""
+        return f"npuperf.load({str(self.path)!r})\n{render(self.result, 'text', View(brief=True, width=80))}".rstrip()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the main parts of the page that :meth:`save_html` writes."""
@@ -143,8 +147,9 @@ class Run:
 
     @property
     def findings(self) -> pd.DataFrame:
-        """What the rules found, one row each; sentences are in English."""
-        return _frame(self.result, "findings")
+        """What the rules found, one row each; sentences are in English. It prints as what there is to do."""
+        found = (f for kind in ("problem", "cannot_tell") for f in self.result.findings if f.status == kind)
+        return ReadableFrame.of(_frame(self.result, "findings"), map(_finding, found))
 
     @property
     def operators(self) -> pd.DataFrame:
@@ -162,7 +167,10 @@ class Run:
         tasks = self.tasks
         if tasks.empty:
             return tasks
-        return tasks[tasks["work"].isin(["compute", "communication"])]
+        kernels = tasks[tasks["work"].isin(["compute", "communication"])].copy()
+        for name in kernels.select_dtypes("category"):
+            kernels[name] = kernels[name].cat.remove_unused_categories()
+        return kernels
 
     @cached_property
     def tasks(self) -> pd.DataFrame:
@@ -170,7 +178,8 @@ class Run:
 
         Columns: rank, device, stream, step (Int64, missing where not recorded); start_ns, end_ns, dur_ns;
         work (compute, communication, other, control); name, type, core, state, shapes (categories);
-        block_dim, mix_block_dim (Int64); torch_op; and one float column per hardware counter.
+        block_dim, mix_block_dim (Int64); torch_op, where (the line of code that led to it), and one float column per
+        hardware counter.
         """
         return self._concat([_tasks(p) for p in self._recording.profiles])
 
@@ -191,7 +200,10 @@ class Run:
 
     @property
     def steps(self) -> pd.DataFrame:
-        """Steps, one row per device and step: rank, device, step, start_ns, bound, and the partition (ns)."""
+        """Steps, one row per device and step: rank, device, step, start_ns, bound, and the partition (ns).
+
+        It prints as what limits each.
+        """
         rows = [
             {
                 "rank": d.rank,
@@ -204,7 +216,9 @@ class Run:
             for d in self.result.devices
             for s in d.steps
         ]
-        return pd.DataFrame(rows, columns=["rank", "device", "step", "start_ns", "bound", *_PARTS])
+        frame = pd.DataFrame(rows, columns=["rank", "device", "step", "start_ns", "bound", *_PARTS])
+        several = len(self.result.devices) > 1
+        return ReadableFrame.of(frame, (_step(d, s, several) for d in self.result.devices for s in d.steps))
 
     @property
     def phases(self) -> pd.DataFrame:
@@ -258,18 +272,59 @@ class Run:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-_PARTS = Partition.__struct_fields__
+_PARTS: Final = Partition.__struct_fields__
+#: Sentences that a table prints at most.
+_SHOWN: Final = 20
 
 
-def _summary(result: Result) -> list[str]:
-    """Say in a few lines what an analysis is of and what it says."""
-    steps = sum(len(d.steps) for d in result.devices)
-    problems = sum(f.status == "problem" for f in result.findings)
-    return [
-        f"  {plural(len(result.devices), 'device')}, {plural(steps, 'step')}, "
-        f"{plural(len(result.operators), 'operator type')}, {plural(problems, 'finding')}",
-        f"  {result.verdict.bound} ({result.verdict.basis}): {result.verdict.reason!s}",
-    ]
+class ReadableFrame(pd.DataFrame):
+    """A table that prints as sentences, and after that as what it is; a part of it is a plain table."""
+
+    _metadata: ClassVar[list[str]] = ["_sentences"]
+    _sentences: tuple[str, ...]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, sentences: Iterable[Message]) -> ReadableFrame:
+        """Return a table that prints as sentences, in the language that is spoken when they are made."""
+        told = cls(frame)
+        told._sentences = tuple(language.text(sentence, visible) for sentence in sentences)
+        return told
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        return "\n".join([*_few(self._sentences), f"[{len(self)} × {len(self.columns)}: {', '.join(self.columns)}]"])
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in _few(self._sentences))
+        table = pd.DataFrame(self).to_html(max_rows=_SHOWN, notebook=True)
+        return f"<ul>{items}</ul><details><summary>{len(self)} × {len(self.columns)}</summary>{table}</details>"
+
+
+def _few(sentences: Sequence[str]) -> list[str]:
+    """Leave out those in the middle that are too many for a screen."""
+    if len(sentences) <= _SHOWN:
+        return [*sentences]
+    left = say_n("… {n} more", "… {n} more", len(sentences) - _SHOWN)
+    return [*sentences[: _SHOWN // 2], language.text(left), *sentences[-(_SHOWN // 2) :]]
+
+
+def _finding(finding: Finding) -> Message:
+    """Say what a finding is, what it saves, and what to do."""
+    if finding.status == "cannot_tell":
+        return say("cannot tell: {what}: {needs}", what=finding.title, needs=finding.needs)
+    what = chain(finding.title, words.gain(finding))
+    return say("{what} → {step}", what=what, step=finding.next) if finding.next is not None else what
+
+
+def _step(device: Device, step: Step, several: bool) -> Message:
+    """Say how long a step is, and what limits it."""
+    reason = words.reason_of(step.verdict)
+    what = say("step {step}: {length}, {bound}: {reason}", step=step.step, length=ns(step.partition.span_ns),
+               bound=words.BOUND[step.verdict.bound], reason=reason)  # fmt: skip
+    return say("rank {rank}, {what}", rank=device.rank, what=what) if several and device.rank is not None else what
 
 
 def _frame(result: Result, table: str) -> pd.DataFrame:
@@ -308,6 +363,7 @@ def _tasks(profile: DeviceProfile) -> pd.DataFrame:
         "block_dim": _nullable(tasks.block),
         "mix_block_dim": _nullable(tasks.mix_block),
         "torch_op": _category(profile.host.ops.name.take(tasks.op)),
+        "where": _category(Lines.of(profile.host).of_ops(tasks.op)),
         **tasks.pmu,
     }
     return pd.DataFrame(columns)
@@ -333,6 +389,7 @@ def _nullable(values: I64) -> pd.api.extensions.ExtensionArray:
 
 
 def _category(labels: Labels) -> pd.Categorical:
+    labels = labels.compact()
     category: pd.Categorical = pd.Categorical.from_codes(labels.codes, categories=pd.Index(labels.names, dtype=object))
     return category
 

@@ -111,6 +111,11 @@ def _laid_out(paragraph: str, room: int) -> str:
     return "\b\n" + "\n".join(said[i:j].rstrip() for i, j in zip(starts, [*starts[1:], None], strict=True))
 
 
+#: The formats of files that are named so, unless another one is asked for.
+_OF_ENDINGS: Final = {".html": "html", ".json": "json", ".md": "markdown", ".csv": "csv"}
+#: How much of two options must be alike for one to be meant by the other: "stak" by "stack", not "json" by "soc".
+_NEAR: Final = 0.7
+
 # -- What is wrong with a command line, in our words: the framework's change with its releases and speak of validation.
 
 _WANTED: Final = {int: say("a whole number"), float: say("a number"), Path: say("a path")}
@@ -152,7 +157,11 @@ def in_our_words(error: Any) -> UsageError:
     from difflib import get_close_matches
 
     known = [flag for param in error.ctx.command.params for flag in (*param.opts, *param.secondary_opts)]
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    format_ = _OF_ENDINGS.get(f".{name.lstrip('-')}", name.lstrip("-"))
+    bare = {flag.lstrip("-"): flag for flag in known}
+    near = [bare[one] for one in get_close_matches(name.lstrip("-"), bare, n=1, cutoff=_NEAR)]
+    if "--format" in known and format_ in FORMATS:
+        near = [f"--format {format_}"]
     meant = say("did you mean {name}?", name=near[0]) if near else None
     return UsageError(say("{name}: no such option", name=name), hint=chain(meant, everything, by=" "))
 
@@ -410,6 +419,8 @@ class Verb:
 
         def carry_out(ctx: typer.Context, **values: object) -> None:
             ctx.params.update(values)  # where typer converts them last, the context has them as they were typed
+            if "format" in values and (output := values.get("output")) and not given(ctx, "format"):
+                ctx.params["format"] = _OF_ENDINGS.get(Path(str(output)).suffix.lower(), values["format"])
             self.run(ctx)
 
         parameters = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]

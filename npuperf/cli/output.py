@@ -13,7 +13,8 @@ import typer
 from msgspec import Struct
 
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import is_file, is_folder, is_special, is_there, refuse_inputs, shown, write_atomically
+from npuperf.base.escape import for_shell
+from npuperf.base.files import PACK, is_file, is_folder, is_special, is_there, refuse_inputs, shown, write_atomically
 from npuperf.base.messages import say
 from npuperf.cli.streams import draws_blocks, opens_links, tell, tell_line, terminal_width
 from npuperf.model.document import Document
@@ -39,6 +40,7 @@ class Output(Struct, frozen=True):
     format: str = "text"
     output: Path | None = None
     full: bool = False
+    brief: bool = False
     top: int | None = None
     table: str | None = None
     html: Path | None = None
@@ -62,12 +64,21 @@ class Output(Struct, frozen=True):
             _write(list_tables(document))
             raise typer.Exit
         renderer_of(document, self.format)
+        if self.brief and self.format not in ("text", "markdown", "json"):
+            what = say("--brief: not as {format}", format=self.format)
+            raise UsageError(what, hint=say("it is there as text, Markdown and JSON"))
+        if self.brief and (self.full or self.table is not None):
+            other = "--full" if self.full else "--table"
+            raise UsageError(say("--brief and {option}: one asks for less, the other for more", option=other))
         if self.table is not None:
             from npuperf.show.tables import table_named
 
             table_named(document, self.table)
         another = say("choose another name, or replace it with --force")
         if self.output is not None:
+            if self.output.suffix == PACK and not is_special(self.output):
+                hint = say("--pack {file} writes one", file=for_shell(str(self.output)))
+                raise UsageError(say("-o {file}: a report is no pack", file=str(self.output)), hint=hint)
             if is_there(self.output) and not self.force:
                 raise UsageError(say("{file}: already exists", file=str(self.output)), hint=another)
             if not is_folder(self.output.absolute().parent):
@@ -98,6 +109,7 @@ class Output(Struct, frozen=True):
         pictures = _pictures(analysis, document) if drawn else ()
         old_pictures = _pictures(old, old.result) if drawn and old is not None else ()
         text = render(document, self.format, self._view(document, pictures, old_pictures))
+        self._tell_gates(document)
         if self.output is None:
             _write(text)
         else:
@@ -125,6 +137,16 @@ class Output(Struct, frozen=True):
                     _refuse_what_was_read(file, document)
                     tell(write(file, analysis.recording, document, thresholds))
 
+    def _tell_gates(self, document: Document) -> None:
+        """Say on stderr which gates stop the pipeline, unless the report says it on the same screen or there."""
+        same = self.format == "text" and self.output is None and sys.stdout.isatty() and sys.stderr.isatty()
+        if same or self.format == "csv":
+            return
+        for gate in document.stopping:
+            from npuperf.show.sheet import gate_line
+
+            tell_line("\n".join(gate_line(gate).lines))
+
     def _view(self, document: Document, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
         """Return how a document is shown: in the language, the width and the colours of a terminal, or for a file."""
         here = self.output is None
@@ -140,6 +162,7 @@ class Output(Struct, frozen=True):
             page = quote(os.fsencode(os.path.relpath(self.html.absolute(), start)))  # names need not be UTF-8
         return View(
             full=self.full,
+            brief=self.brief,
             top=self.top,
             table=self.table,
             width=terminal_width() if here else 120,
@@ -171,6 +194,9 @@ def _write(text: str) -> None:
 def _pictures(analysis: Analysis | None, result: Document | None) -> tuple[Picture, ...]:
     """Draw what was analyzed, from its columns; what cannot be read any more is told, and not drawn."""
     if analysis is None or not isinstance(result, Result):
+        return ()
+    if analysis.packed:
+        tell(say("the page has no timeline of {path}: a pack has no tasks", path=shown(analysis.question.path)))
         return ()
     from npuperf.advise import load_thresholds
     from npuperf.base.parallel import Engine

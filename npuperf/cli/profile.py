@@ -30,9 +30,13 @@ Examples:
   npuperf profile --wait 20 --active 1 --stack -m package.train
   npuperf profile --level 2 --ranks 0 -- torchrun --nproc_per_node=8 train.py
   npuperf profile --step-on forward --analyze serve.py
+  npuperf profile --delay 30s --duration 5s serve.py
+  npuperf profile --start-on decode --active 3 serve.py
   npuperf profile --for-compare train.py
   npuperf profile --engine cpu --dry-run train.py
   npuperf profile --recipe inference-decode --dry-run serve.py
+  npuperf profile --standby serve.py
+  npuperf profile --pid 4711 --duration 5s
   npuperf profile --export host_123_20260101120000000_ascend_pt
 """
 )

@@ -176,9 +176,11 @@ def tell_line(line: str) -> None:
 def reading(recording: Recording, engine: Engine, question: Question) -> Iterator[Watched]:
     """Yield what is told of bytes read and what is called after each rank, or None twice when no bar is shown.
 
-    Where memory may not do that is said before: else nobody says it, as the system ends what takes too much.
+    Where memory may not do that is said before: else nobody says it, as the system ends what takes too much. So is what
+    makes it slow; the document does not differ.
     """
     from npuperf.base.memory import available
+    from npuperf.readers.plain_events import compiled_source
 
     chosen = recording.of_ranks(question.chosen_ranks) if question.chosen_ranks else recording
     needed = chosen.memory_bytes(engine)
@@ -189,6 +191,9 @@ def reading(recording: Recording, engine: Engine, question: Question) -> Iterato
         else:
             tell(say("this takes about {needed} of memory, and {free} is free: it may be ended by the system",
                      needed=size(needed), free=size(free)))  # fmt: skip
+    if not compiled_source() and chosen.timeline_bytes >= _WORTH_A_BAR:
+        tell(say("the compiled reader is missing, so reading takes two to three times as long: install npuperf from a "
+                 "wheel for this platform, or where there is a C compiler"))  # fmt: skip
     total, ranks = recording.timeline_bytes if sys.stderr.isatty() else 0, len(recording.sources)
     if total < _WORTH_A_BAR and (ranks < _MANY_RANKS or not sys.stderr.isatty()):
         yield None, None

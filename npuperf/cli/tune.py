@@ -50,7 +50,7 @@ def _tune(ctx: typer.Context) -> None:
     from npuperf.tune.request import TuneRequest
     from npuperf.tune.run import run
 
-    out = Output.of(ctx.params, full=False, trace=None, trace_full=None)
+    out = Output.of(ctx.params, full=False, brief=False, trace=None, trace_full=None)
     out.check(Tuning)
     run_chosen(ctx, "run")
     by_recipe = frozenset(name for name in ctx.params if given(ctx, name) and not typed(ctx, name))

@@ -50,13 +50,17 @@ _LAUNCHERS: Final = ("torchrun", "torch.distributed.run", "torch.distributed.lau
 
 @dataclass(frozen=True, slots=True)
 class TuningHost:
-    """What is known of where tuning will run; None is unknown. ``dynamic``: the share of kernels of dynamic shape."""
+    """What is known of where tuning will run; None is unknown.
+
+    ``dynamic``: the share of kernels of dynamic shape, ``precompiled`` of those that come with CANN (aclnn).
+    """
 
     soc: str | None
     cores: int | None
     dynamic: float | None
     model_bytes: int | None
     most_blocks: int | None
+    precompiled: float | None = None
 
 
 def check(job: TuningJob, machine: TuningHost, environment: Mapping[str, str], place: Path) -> Iterator[Check]:
@@ -103,11 +107,14 @@ def _product(job: TuningJob, machine: TuningHost) -> Check:
     return _made("product", "fail" if bad else "ok", required, found, hard=True)
 
 
+_UNKNOWN: Final[CheckStatus] = "unknown"
+
+
 def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     """Check described operators by their file and a program's by its profile; what is in a model or a dump is AOE's
     to tell.
     """
-    status: CheckStatus = "unknown"
+    status, required = _UNKNOWN, say("static shapes")
     if isinstance(job.source, SingleOperators):
         operators = described_operators(job.source.file)
         dynamic = [one.type for one in operators if one.dynamic]
@@ -117,6 +124,12 @@ def _shapes(job: TuningJob, machine: TuningHost) -> Check:
             found = say_n("{n} of {all} operators has a dynamic shape: {types}",
                           "{n} of {all} operators have dynamic shapes: {types}",
                           len(dynamic), all=len(operators), types=series(dict.fromkeys(dynamic)))  # fmt: skip
+    elif isinstance(job.source, Script) and not job.source.adapter and machine.precompiled:
+        # Which are called dynamic, whatever their shapes are: what speaks against them is another thing.
+        status = "fail" if machine.precompiled == 1 else "warn"
+        found = say("{share} of the kernels in the profile are precompiled (aclnn), which torch_npu never dumps",
+                    share=share(machine.precompiled))  # fmt: skip
+        required = say("operators that are compiled: export the model and give --model FILE.onnx or .air")
     elif not isinstance(job.source, Script):
         found = say("not read from the model: AOE refuses dynamic shapes")
     elif machine.dynamic is None:
@@ -124,7 +137,7 @@ def _shapes(job: TuningJob, machine: TuningHost) -> Check:
     else:
         status = "fail" if machine.dynamic == 1 else "warn" if machine.dynamic else "ok"
         found = say("{share} of the kernels in the profile have dynamic shapes", share=share(machine.dynamic))
-    return _made("shapes", status, say("static shapes"), found, hard=True)
+    return _made("shapes", status, required, found, hard=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,8 @@ def _regression(tuning: Tuning, _: str | None) -> Measured:
 
 
 def _saved(tuning: Tuning, _: str | None) -> Measured:
+    if tuning.savings and tuning.saved_ns is None:
+        return Measured(reason=say("no operator that was tuned is in the profile"))
     if not tuning.step_ns or tuning.saved_ns is None:
         return Measured(reason=say("no profile shows what the operators save per step"))
     return Measured(100 * tuning.saved_ns[0] / tuning.step_ns, at_least=_is_part(tuning))

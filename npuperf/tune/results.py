@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from math import fsum
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,13 +33,17 @@ from npuperf.model.tuning import Entry, Kind, Mode, Status, Summary, Task, Tunin
 Members = list[tuple[str, Any]]
 
 _SPACE: Final = re.compile(r"[\s\ufeff]*")
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 #: A number, or a word, up to what must follow it: one that breaks off ("58." of 58.781) or ends the text may be half.
 _SCALAR: Final = re.compile(r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity)(?=[\s,\]}])")
 _MOST_FAULTS: Final = 50
+#: Characters within which faults of a row are one: what follows the first is not a value, either.
+_ONE_FAULT: Final = 200
 _FILLER: Final = re.compile(r"[.…]+")
 _TOO_DEEP: Final = say("nested too deeply")
 _BREAKS_OFF: Final = say("the text ends too early")
+_NO_VALUE: Final = say("something that is not a value")
+_NO_COMMA: Final = say("a missing comma")
 
 
 class Object:
@@ -121,11 +127,12 @@ class _Reader:
             return
         at, row, byte = self._place  # of the fault before: texts are long, and faults may be many
         passed = self.text[at : self.at]
+        follows = bool(faults) and len(passed) <= _ONE_FAULT and "\n" not in passed
         self._place = (self.at, row + passed.count("\n"), byte + len(passed.encode("utf-8", "replace")))
         fault = say("{what} at row {row}, byte {byte}", what=what, row=self._place[1], byte=self._place[2])
         if len(faults) == _MOST_FAULTS:
             faults.append(say("more faults after these"))
-        elif fault not in faults[-2:]:
+        elif fault not in faults[-2:] and not (follows and what in (_NO_VALUE, _NO_COMMA)):
             faults.append(fault)
 
     def _value(self) -> Any:
@@ -192,13 +199,13 @@ class _Reader:
             self.at += 1
             return self._next()
         if after_value and first and first != end and first not in "}]":
-            self._fault(say("a missing comma"))
+            self._fault(_NO_COMMA)
         return first
 
     def _skip(self) -> bool:
         """Step over what cannot be read; return False at the end of the text."""
         filler = _FILLER.match(self.text, self.at)
-        self._fault(say("something that is not a value") if self.at < len(self.text) else _BREAKS_OFF)
+        self._fault(_NO_VALUE if self.at < len(self.text) else _BREAKS_OFF)
         self.at = filler.end() if filler else self.at + 1
         return self.at < len(self.text)
 
@@ -215,14 +222,16 @@ _LONGEST_US: Final = 1e13
 _LONGEST_S: Final = 1e9
 #: Below this, no clock measures anything, µs.
 _SHORTEST_US: Final = 1e-6
+#: Characters shown of what is no time.
+_SHOWN: Final = 40
 #: Counts beyond it are damage.
 _MOST_COUNTED: Final = 1 << 53
 _MODEL_TIMES: Final = {"before": "model_baseline_performance", "after": "model_result_performance"}
 _TIMES: Final = {"before": "performance_before_tune", "after": "performance_after_tune"}
 _STATUS_WORDS: Final[dict[str, Status]] = {"success": "successful", "fail": "failed", "incomplete": "incomplete"}
 _SECTIONS: Final[dict[str, Mode]] = {"OPAT": "op", "SGAT": "subgraph"}
-#: The file rounds (OPAT) or truncates (SGAT) to two decimals.
-_IMPROVEMENT_TOLERANCE: Final = 0.02
+#: The file rounds (OPAT) or truncates (SGAT), to two decimals as a rule: what the last of its digits is worth, twice.
+_LAST_DIGIT: Final = 2.0
 _COUNTS: Final = {
     "added": "repo_add_num",
     "updated": "repo_update_num",
@@ -341,37 +350,38 @@ def _read_section(report: Report, key: str, section: Object) -> None:
     failed = section.get("tuning_failed_operators", "tune_failed_operators")
     report.failed += map(str, failed) if isinstance(failed, list) else []
     if section.get(_MODEL_TIMES["before"] + "(ms)") is not None:
-        report.entries.append(_entry("model", section, _MODEL_TIMES, "model_performance_improvement", name="model"))
+        _add(report, "model", section, _MODEL_TIMES, "model_performance_improvement", name="model")
     changed = section.get("repo_modified_operators" if key == "OPAT" else "repo_modified_subgraphs")
     kind: Kind = "operator" if key == "OPAT" else "subgraph"
     if isinstance(changed, list):
         for item in changed:
-            report.entries += _with_strategies(kind, item) if isinstance(item, Object) else []
+            if isinstance(item, Object):
+                _add_strategies(report, kind, item)
     elif isinstance(changed, Object):
         for group, items in changed.members:
             change: Action = "updated" if group.startswith("update") else "added"
             for item in items if isinstance(items, list) else []:
                 if isinstance(item, Object):
-                    report.entries.append(_entry(kind, item, _TIMES, "performance_improvement", change=change))
+                    _add(report, kind, item, _TIMES, "performance_improvement", change=change)
 
 
-def _with_strategies(kind: Kind, item: Object) -> list[Entry]:
-    """Return one entry per strategy (Format, Schedule, Impl) of an operator."""
+def _add_strategies(report: Report, kind: Kind, item: Object) -> None:
+    """Add one entry per strategy (Format, Schedule, Impl) of an operator."""
     tuned = item.get("tune_performance")
     if not isinstance(tuned, Object):
-        measured = any(key.startswith("performance_") for key, _ in item.members)
-        return [_entry(kind, item, _TIMES, "performance_improvement")] if measured else []
-    found = []
+        if any(key.startswith("performance_") for key, _ in item.members):
+            _add(report, kind, item, _TIMES, "performance_improvement")
+        return
     for strategy, times in tuned.members:
         if isinstance(times, Object) and times.members:
             said = str(times.get("update_mode") or "")
             change: Action = {"add": "added", "update": "updated"}.get(said, "unknown")  # type: ignore[assignment]
             whole = Object([*item.members, *times.members])
-            found.append(_entry(kind, whole, _TIMES, "performance_improvement", change=change, strategy=strategy))
-    return found
+            _add(report, kind, whole, _TIMES, "performance_improvement", change=change, strategy=strategy)
 
 
-def _entry(
+def _add(
+    report: Report,
     kind: Kind,
     item: Object,
     times: dict[str, str],
@@ -380,38 +390,52 @@ def _entry(
     change: Action = "unknown",
     strategy: str | None = None,
     name: str | None = None,
-) -> Entry:
-    before, after = (_microseconds(item, times[when]) for when in ("before", "after"))
+) -> None:
+    """Add an entry to a report, and say what of its times is none, or contradicts what the file says of them."""
+    key = item.get("repo_key")
+    name = name or str(item.get("op_name") or key or "?")
+    before, after = (_microseconds(report, name, item, times[when]) for when in ("before", "after"))
     types = item.get("op_type")  # "A", "[A, B]" or a list; part of a list is none
     if isinstance(types, CutList):
         types = []
     parts = types if isinstance(types, list) else str(types or "").strip().strip("[]").split(",")
-    ratio = before / after if before and after and min(before, after) > _SHORTEST_US else None  # 0: not measured
-    key, said = item.get("repo_key"), str(item.get(improvement))
-    percent = re.fullmatch(r"\s*(-?\d{1,12}(?:\.\d+)?)\s*%?\s*", said)
-    return Entry(
-        kind=kind,
-        name=name or str(item.get("op_name") or key or "?"),
-        types=tuple(str(part).strip() for part in parts if str(part).strip()),
-        repo_key=None if key is None else str(key),
-        strategy=strategy,
-        change=change,
-        before_us=before,
-        after_us=after,
-        speedup=None if ratio is None else round(ratio, 3),
-        time_saved_pct=round(100 * (1 - after / before), 2) if ratio is not None and before and after else None,
-        reported_improvement_pct=float(percent[1]) if percent else None,
+    ratio = before / after if before and after else None
+    percent = re.fullmatch(r"\s*(-?\d{1,12}(?:\.(\d+))?)\s*%?\s*", str(item.get(improvement)))
+    said = float(percent[1]) if percent else None
+    if ratio is not None and percent and said is not None:
+        own = 100 * (ratio - 1)
+        if abs(own - said) > _LAST_DIGIT * 10.0 ** -len(percent[2] or ""):
+            report.warnings.append(say("{name}: the file says {said} % improvement, its times say {own} %",
+                                       name=name, said=number(said), own=number(own)))  # fmt: skip
+    report.entries.append(
+        Entry(
+            kind=kind,
+            name=name,
+            types=tuple(str(part).strip() for part in parts if str(part).strip()),
+            repo_key=None if key is None else str(key),
+            strategy=strategy,
+            change=change,
+            before_us=before,
+            after_us=after,
+            speedup=None if ratio is None else round(ratio, 3),
+            time_saved_pct=None if ratio is None else round(100 * (1 - 1 / ratio), 2),
+            reported_improvement_pct=said,
+        )
     )
 
 
-def _microseconds(item: Object, stem: str) -> float | None:
-    """Return a time; its unit is part of its key: ``performance_after_tune(us)``."""
+def _microseconds(report: Report, name: str, item: Object, stem: str) -> float | None:
+    """Return a time; its unit is part of its key: ``performance_after_tune(us)``. What is no time is told."""
     for key, value in item.members:
         unit = re.fullmatch(re.escape(stem) + r"\((\w+)\)", key)
-        if unit and unit[1] in _US:
-            number = _number(value, _LONGEST_US / _US[unit[1]])
-            if number is not None:
-                return number * _US[unit[1]]
+        if unit and unit[1] in _US and value is not None:
+            found = _number(value, _LONGEST_US / _US[unit[1]])
+            if found is not None and found * _US[unit[1]] > _SHORTEST_US:
+                return found * _US[unit[1]]
+            shown = str(value)[:_SHOWN] if isinstance(value, int | float | str) else say("no number")
+            report.warnings.append(
+                say("{name}: {key} is {value}: nothing was measured", name=name, key=key, value=shown)
+            )
     return None
 
 
@@ -423,15 +447,7 @@ def _number(value: Any, most: float) -> float | None:
 
 
 def _contradictions(report: Report) -> Iterator[Message]:
-    """Say where a file contradicts itself: times and improvements, counts and lists."""
-    for entry in report.entries:
-        said = entry.reported_improvement_pct
-        if entry.speedup is None or said is None or not entry.before_us or not entry.after_us:
-            continue
-        own = 100 * (entry.before_us / entry.after_us - 1)
-        if abs(own - said) > _IMPROVEMENT_TOLERANCE:
-            yield say("{name}: the file says {said} % improvement, its times say {own} %",
-                      name=entry.name, said=number(said), own=number(own))  # fmt: skip
+    """Say where the summary of a report contradicts itself, or its lists."""
     s = report.summary
     if s is None:
         return
@@ -456,13 +472,15 @@ _PAUSE: Final = 60
 _NAME: Final = re.compile(r"aoe_result_(?P<kind>[a-z]+)_(?P<stamp>.+)_(?:pid)?(?P<pid>\d+)\.json$")
 
 
-def result_files(path: Path) -> list[Path]:
+def result_files(path: Path) -> tuple[list[Path], list[Message]]:
     """Return the result files of the newest run at ``path``: the file itself, or those of one process in a folder.
+
+    Beside them what was left out: older runs, and folders that cannot be entered.
 
     Raises InputError when there is none.
     """
     if path.is_file():
-        return [path]
+        return [path], []
     if not path.exists():
         hint = say("give {pattern} or the folder that holds it", pattern=PATTERN)
         raise InputError(say("{path}: no such file or folder", path=str(path)), hint=hint)
@@ -475,7 +493,12 @@ def result_files(path: Path) -> list[Path]:
         )
         what = say("{path}: no {pattern} below it", path=str(path), pattern=PATTERN)
         raise InputError(chain(what, *told, by="\n  "), hint=hint)
-    return of_one_process(newest_run(found))
+    files = of_one_process(newest_run(found))
+    if len(found) > len(files):
+        told.append(say_n("{n} other result file there is of an earlier run, and was not read",
+                          "{n} other result files there are of earlier runs, and were not read",
+                          len(found) - len(files)))  # fmt: skip
+    return files, told
 
 
 def newest_run(files: Iterable[Path]) -> list[Path]:
@@ -511,7 +534,7 @@ def of_one_process(files: Sequence[Path]) -> list[Path]:
         except InputError:  # who reads it says why
             kept.insert(0, earlier)
             break
-        if start is None or end is None or None in seconds or end - start > sum(s or 0 for s in seconds) + _PAUSE:
+        if start is None or end is None or None in seconds or end - start > fsum(s or 0 for s in seconds) + _PAUSE:
             break
         kept.insert(0, earlier)
     return kept
@@ -560,7 +583,7 @@ def read_results(files: Sequence[Path], asked: str | None = None) -> Tuning:
         tasks=tuple(Task(name=r.task, status=r.status, tuning_time_s=r.seconds) for r in reports),
         failed_operators=tuple(dict.fromkeys(name for r in reports for name in r.failed)),
         summary=Summary(**{name: sum(getattr(s, name) for s in summaries) for name in names}) if summaries else None,
-        tuning_time_s=sum(seconds) if seconds else None,
+        tuning_time_s=fsum(seconds) if seconds else None,
         warnings=tuple(warnings),
     )
 
@@ -606,7 +629,7 @@ def _read(file: Path) -> tuple[list[Report], tuple[Message, ...]]:
     if not data.strip():
         hint = say("AOE was stopped before it had a result; look at its log, and start it again")
         raise InputError(say("{file}: empty", file=str(file)), hint=hint)
-    parsed = parse(data.decode("utf-8-sig", "replace"))
+    parsed = _parsed(data)
     reports = [report for document in parsed.documents for report in read_reports(document)]
     if not reports:
         hint = say("a result file has reports with basic, OPAT or SGAT in them")
@@ -614,3 +637,16 @@ def _read(file: Path) -> tuple[list[Report], tuple[Message, ...]]:
                      len(data), file=str(file))  # fmt: skip
         raise InputError(what, hint=hint)
     return reports, tuple(parsed.faults)
+
+
+def _parsed(data: bytes) -> Parsed:
+    """Read the text of a file in UTF-8, or in GBK, which Chinese systems write; what is neither is lost, and told."""
+    text = data.decode("utf-8-sig", "replace")
+    lost = text.count("\ufffd")
+    if lost > len(re.findall(r"[^\x00-\x7f\ufffd]", text)):  # else it is UTF-8 that was damaged
+        with suppress(UnicodeDecodeError):
+            return parse(data.decode("gbk"))
+    found = parse(text)
+    if lost:
+        found.faults.append(say_n("{n} character is no text", "{n} characters are no text", lost))
+    return found

@@ -11,7 +11,7 @@ from npuperf.against.gates import parse_gate
 from npuperf.against.judging import judge_gate
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import for_shell
-from npuperf.base.messages import Message, say, say_n
+from npuperf.base.messages import Message, say
 from npuperf.model.document import Document
 from npuperf.model.tuning import BankChanges, ResultChanges, RolledBack, Tuning
 from npuperf.record.folder import RunFolder
@@ -125,14 +125,9 @@ def _results_of(path: Path) -> Tuning:
     found = partial(path) if is_run(path) else None
     if found is not None:
         return found
-    files = result_files(path)
+    files, told = result_files(path)
     found = read_results(files)
-    others = sum(1 for _ in path.rglob(PATTERN)) - len(files) if path.is_dir() else 0
-    if others <= 0:
-        return found
-    left = say_n("{n} other result file there is of an earlier run, and was not read",
-                 "{n} other result files there are of earlier runs, and were not read", others)  # fmt: skip
-    return replace(found, warnings=(*found.warnings, left))
+    return replace(found, warnings=(*found.warnings, *told))
 
 
 def _difference(paths: tuple[Path, Path]) -> ResultChanges | BankChanges:

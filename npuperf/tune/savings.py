@@ -5,7 +5,7 @@ the bank, compared operator by operator and per step.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from npuperf.device.operators import type_labels
 from npuperf.model.comparison import Compared, Comparison
 from npuperf.model.labels import F64, I64, Labels, Mask
 from npuperf.model.tasks import Work
-from npuperf.model.tuning import Basis, Entry, Saving, Tuning
+from npuperf.model.tuning import Basis, Entry, Saving, TunableOperator, Tuning
 from npuperf.readers.recording import Recording, open_recording
 from npuperf.record.plan import Tell
 from npuperf.record.request import read_request
@@ -68,7 +68,8 @@ class Worth:
 class Usage:
     """The compute kernels of one device of a profile. ``felt``: outside of phases that host or communication bound.
 
-    ``tunable``: kernels on AI cores; ``dynamic``: the share of those of dynamic shape, where that is known.
+    ``tunable``: kernels on AI cores; ``precompiled``: those that aclnn launches, which come with CANN; ``dynamic``: the
+    share of those of dynamic shape, where that is known.
     ``lengths``: of the steps (ns), none where none is recorded; ``step_ns``: their mean, as calls are counted per step
     on average, else the whole window; ``step``: of every kernel the step that it begins in, counted from 0;
     ``worth``: of the types that were asked about; ``winnable``: by type, the part of its time that could be won at
@@ -85,6 +86,7 @@ class Usage:
     step: I64
     felt: Mask
     tunable: Mask
+    precompiled: Mask
     dynamic: float | None
     most_blocks: int | None
     worth: Worth
@@ -94,6 +96,11 @@ class Usage:
     def steps(self) -> int:
         """How many steps to spread calls over."""
         return max(len(self.lengths), 1)
+
+    @property
+    def part_precompiled(self) -> float | None:
+        """The share of kernels on AI cores that come with CANN."""
+        return float(self.precompiled[self.tunable].mean()) if self.tunable.any() else None
 
     def busiest(self, count: int | None = None, *, felt: bool = True) -> list[str]:
         """Return the operator types with most time (that is ``felt`` and can be tuned, or any), the most first."""
@@ -110,6 +117,35 @@ class Usage:
         if replayed:
             won = {t: min(won[t], replayed[t]) for t in self.busiest() if replayed.get(t)}
         return dict(sorted(won.items(), key=lambda one: -one[1]))
+
+    def candidates(self, chosen: Sequence[str], *, dumped: bool) -> Iterator[TunableOperator]:
+        """Yield the types, the most expensive first; ``chosen``: those to tune, or none for all that can be.
+
+        ``dumped``: what torch_npu compiles while a program runs is tuned, else what is in a model.
+        """
+        won, wanted = self.at_most(), {type_.lower() for type_ in chosen}
+        asked = self.worth.each if self.worth.reason is None and self.worth.each else None  # None: all count
+        calls = np.bincount(self.types.codes + 1, minlength=len(self.types.names) + 1)[1:]
+        for type_, time in self._times(felt=False, tunable=False).items():
+            mine = self.types.flag([name == type_ for name in self.types.names])
+            on_cores = bool(self.tunable[mine].any())
+            most = won.get(type_, 0) if on_cores and (asked is None or type_ in asked) else None
+            reason = None
+            if not on_cores:
+                reason = say("runs on no AI core")
+            elif dumped and self.precompiled[mine].all():
+                reason = say("precompiled (aclnn): never dumped")
+            elif most == 0:
+                reason = say("saves nothing: no step waits for it")
+            yield TunableOperator(
+                type=type_,
+                calls=int(calls[self.types.names.index(type_)]) / self.steps,
+                time_ns=round(time / self.steps),
+                share=time / self.steps / max(self.step_ns, 1),
+                most_ns=most,
+                chosen=reason is None and (not wanted or type_.lower() in wanted),
+                reason=reason,
+            )
 
     def _times(self, *, felt: bool, tunable: bool) -> dict[str, float]:
         chosen = (self.felt | (not felt)) & (self.tunable | (not tunable))
@@ -172,6 +208,7 @@ def read_profiled(path: Path, recording: Recording | None = None, asked: Asked =
             felt=felt,
             dynamic=float(kernels.dynamic[known].mean()) if known.any() else None,
             tunable=on_cores(kernels),
+            precompiled=kernels.name.flag([name.startswith("aclnn") for name in kernels.name.names]),
             most_blocks=int(blocks.max()) if len(blocks) else None,
             worth=Worth.of(answers, expressions),
             winnable=_winnable(result),
@@ -220,8 +257,10 @@ def tuned_types(tuning: Tuning) -> Asked:
     return lambda types: [type_ for type_ in types if type_.lower() in tuned]
 
 
-def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int]]:
+def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...], tuple[int, int] | None]:
     """Say what every operator that was tuned saves per step, the most first, and what all of them save (ns).
+
+    None of them is in the profile: then nobody can tell what they save, and there is no sum.
 
     Calls with an operator's name are its own; the others may be calls of any operator of their type, and count in the
     sum for the one that would save most. No call saves more than it takes.
@@ -257,6 +296,8 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
         least = np.minimum(max(best) if certain else 0, usage.dur[felt]) if named else none
         row = _saving(name, "name" if named else "type", len(calls), least, most, usage.steps)
         rows.append(_as_replayed(row, usage.worth.most(types[name])))
+    if rows and all(row.basis == "none" for row in rows):
+        return tuple(rows), None
     total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
     limit = usage.worth.most([t for of_name in types.values() for t in of_name])
     if limit is not None:  # then all of them were replayed together, too

@@ -136,6 +136,7 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
         dynamic=usage.dynamic if usage else None,
         model_bytes=model_bytes,
         most_blocks=usage.most_blocks if usage else None,
+        precompiled=usage.part_precompiled if usage else None,
     )
     place = _place(job, folder, state, environment)
     found = tuple(programs(job, folder, aoe, environment, resume=request.resume))
@@ -151,6 +152,9 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
         ops=json.dumps(kept, indent=1) + "\n" if kept else None,
         programs=tuple(PlannedProgram(title=p.title, shell=p.shown()) for p in found),
         checks=checks,
+        operators=tuple(usage.candidates(job.types, dumped=_is_dumped(job.source)))
+        if usage and job.mode == "op"
+        else (),
     )
     # Programs that come from a folder, which may be a stranger's, need a person's consent.
     known, where = (is_ours(begun, state), begun) if begun else (recorded_by_us(request.run), request.run)
@@ -158,6 +162,11 @@ def draw_plan(request: TuneRequest, usage: Usage | None, environment: Mapping[st
     if not known and (begun or not request.names_source):
         doubt = not_ours(where, chain(*(say("{command}", command=p.shell) for p in document.programs), by="\n  "))
     return Plan(document, job, found, machine.soc, usage, doubt)
+
+
+def _is_dumped(source: Source) -> bool:
+    """Tell whether operators are tuned that torch_npu compiles while a program runs."""
+    return isinstance(source, Dump) or (isinstance(source, Script) and not source.adapter)
 
 
 def _refusal(checks: Sequence[Check]) -> Problem | None:

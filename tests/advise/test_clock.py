@@ -17,6 +17,7 @@ from small_programs import answer, assert_complete, problem
 from npuperf.advise import load_thresholds
 from npuperf.device.chip_rate import ChipCounters
 from npuperf.model.chip import Cores
+from npuperf.model.device import ClockRates
 from npuperf.model.result import CoreClock, Result
 
 CORES = Cores(20, 40)
@@ -83,27 +84,61 @@ def test_kernels_slower_than_others_are_a_problem_whatever_the_rating(tmp_path: 
     assert found.gain_ns_per_step == (0, 40 * 25_000)
 
 
-def of_frequency(least: int, most: int, soc: str | None) -> CoreClock | None:
+def of_frequency(soc: str | None, *values: tuple[float, int]) -> CoreClock | None:
+    """Ten kernels of 100 µs, one after the other; values of AI Core Freq, from the n-th kernel on (-1: before it)."""
     tasks = table(run_of((10, 1800))).without_counters()
-    return ChipCounters.of(tasks, CORES).clock(tasks, slice(0, 10), CORES, soc, (least, most), 0, 0.01)
+    time, mhz = np.array([max(int(n * 100_000), 0) for n, _ in values]), np.array([v for _, v in values])
+    counters = ChipCounters.of(tasks, CORES, ClockRates.of(time, mhz))
+    return counters.clock(tasks, slice(0, 10), CORES, soc, 0, 0.01)
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "soc", "basis", "slowed"),
+    ("values", "soc", "basis", "slowed", "told"),
     [
-        (1800, 1800, "Ascend910B3", "chip", 0),
-        (800, 1800, "Ascend910B3", "chip", 0),  # idle cores run at 800 MHz
-        (800, 1500, "Ascend910B3", "chip", 1_000_000),
-        (1500, 1500, None, "highest", 0),
-        (1650, 1650, "Ascend910B4", "highest", 0),
+        ([(-1, 1800)], "Ascend910B3", "chip", 0, 10),
+        ([(-1, 800), (0, 1800)], "Ascend910B3", "chip", 0, 10),  # idle cores run at 800 MHz
+        ([(-1, 1800), (4, 800)], "Ascend910B3", "chip", 0, 4),  # of the others it tells nothing
+        ([(-1, 800), (0, 1500)], "Ascend910B3", "chip", 10, 10),
+        ([(-1, 1500)], None, "highest", 0, 10),
+        ([(-1, 1650)], "Ascend910B4", "highest", 0, 10),
+        ([(-1, 1800), (6, 1500)], None, "highest", 4, 10),
+        ([(-1, 1800), (6.5, 1500)], None, "highest", 3, 10),  # it fell during the seventh, which was not slower before
+        ([(3, 1500)], "Ascend910B3", "chip", 7, 7),  # before the first value none is told
     ],
 )
-def test_without_counters_the_frequency_that_was_sampled_tells(
-    least: int, most: int, soc: str | None, basis: str, slowed: int
+def test_without_counters_the_frequency_that_was_recorded_tells(
+    values: list[tuple[float, int]], soc: str | None, basis: str, slowed: int, told: int
 ) -> None:
-    clock = of_frequency(least, most, soc)
-    assert clock is not None and (clock.basis, clock.slowed_ns, clock.most_mhz) == (basis, slowed, most)
-    assert clock.lost_ns == pytest.approx(slowed * (1 - 1500 / 1800), abs=1)
+    clock = of_frequency(soc, *values)
+    assert clock is not None and not clock.by_counters
+    assert (clock.basis, clock.slowed_ns, clock.told_ns) == (basis, slowed * 100_000, told * 100_000)
+    assert clock.lost_ns == pytest.approx(slowed * 100_000 * (1 - 1500 / 1800), abs=1)
+
+
+def test_idle_cores_alone_tell_no_clock() -> None:
+    assert of_frequency("Ascend910B3", (-1, 800)) is None
+
+
+def test_steps_at_a_low_clock_are_named(tmp_path: Path) -> None:
+    """Four steps of ten kernels: all of the second and third at 1350 MHz, two kernels of the fourth at 1790."""
+    parts = run_of((10, 1800), (20, 1350), (8, 1800), (2, 1790))
+    path = recorded(tmp_path, parts)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for n, row in enumerate(rows):
+        row["Step Id"] = str(11 + n // 10)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    result = analyze_path(path)
+    found = problem(path, "low_clock")
+    assert ", 1350 at the lowest, in steps 12-13" in str(found.title)
+    assert found.evidence["slowed_steps"] == [12, 13] and found.evidence["by_counters"]
+    (device,) = result.devices
+    ran = [step.efficiency and step.efficiency.ran_mhz for step in device.steps]
+    assert ran[1] == ran[2] == (1350, 1350, 1350) and ran[0] == (1800, 1800, 1800)
+    assert ran[3] is not None and (ran[3][0], ran[3][2]) == (1790, 1800) and ran[3][1] == pytest.approx(1798)
 
 
 def test_a_chip_that_is_inferred_from_waves_is_no_rating() -> None:
@@ -113,7 +148,7 @@ def test_a_chip_that_is_inferred_from_waves_is_no_rating() -> None:
     pmu |= {name: np.zeros(60, np.float32) for name in ("aiv_time", "aiv_total_cycles")}
     counters = ChipCounters.of(tasks.with_columns(pmu=pmu), Cores())
     assert counters.rate is not None and counters.rate.inferred and counters.rate.cores == 24
-    clock = counters.clock(tasks, slice(0, 60), counters.cores(Cores()), None, None, 0, 0.01)
+    clock = counters.clock(tasks, slice(0, 60), counters.cores(Cores()), None, 0, 0.01)
     assert clock is not None and (clock.basis, clock.core_mhz, clock.rows) == ("highest", None, 0)
 
 

@@ -124,10 +124,10 @@ def test_beside_aclnn_calls_jit_compile_is_not_to_blame(tmp_path: Path) -> None:
         "an NPU": True,
         "operators that run through aclnn beside them": True,
         "convolutions that may have internal formats": True,
-        "internal formats allowed": None,
+        "private formats allowed by torch_npu's default": None,
     }
     assert expected.items() <= held.items()
-    assert "internal formats allowed, which the profile does not tell" in steps_of(found)
+    assert "allowed by torch_npu's default, which the profile does not tell" in steps_of(found)
     reduced = [replace(k, type="ReduceSum") for k in starved()]
     found = answer(ascend_pt(tmp_path / "b", reduced, host=[*looked_up(), *other]), "online_compile")
     assert "no aclnn interface" in steps_of(found)

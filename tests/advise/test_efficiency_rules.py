@@ -234,7 +234,146 @@ def test_unknown_rates_are_asked_for(tmp_path: Path) -> None:
     assert found.status == "cannot_tell" and "--soc" in str(found.needs)
 
 
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_matrices_off_512_bytes_are_named(tmp_path: Path) -> None:
+    """1000 values of BF16 are 2000 bytes; 4096 are 8192. At most 30 % of 98.6 % of 1 ms is won, in two steps."""
+    found = asked(written(tmp_path, {**matmul(4096, 4096, 1000), **READS}, "MatMulV3", "AI_CORE"), "unaligned_products")
+    assert found.status == "problem" and found.evidence["row_bytes"] == [2000]
+    assert "rows of 2000 bytes are no multiples of 512: MatMulV3 ×1 of 4096 × 4096 by 4096 × 1000" in str(found.title)
+    assert found.gain_ns_per_step == (0, pytest.approx(1_000_000 * 0.3 * 0.986 / 2, abs=1))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param({**matmul(1000, 4096, 4096), **READS}, id="the number of rows does not matter"),
+        pytest.param({**matmul(4096, 4096, 1000), **MULTIPLIES}, id="it multiplies for longer than it reads"),
+        pytest.param({**matmul(4096, 4096, 1000), **READS, "Input Formats": "ND;FRACTAL_NZ"}, id="stored in blocks"),
+        pytest.param({**matmul(4096, 4096, 1024, "FLOAT"), **READS}, id="4096 bytes"),
+    ],
+)
+def test_rows_that_are_aligned_or_not_waited_for_are_not(tmp_path: Path, cells: dict[str, Any]) -> None:
+    assert asked(written(tmp_path, cells, "MatMulV3", "AI_CORE"), "unaligned_products").status == "ok"
+
+
+def copied(shape: str, dtype: str = "DT_BF16") -> dict[str, str]:
+    return {"Input Shapes": shape, "Output Shapes": shape, "Input Data Types": dtype, "Output Data Types": dtype,
+            "Input Formats": "ND", "Output Formats": "ND"}  # fmt: skip
+
+
+def test_copies_that_wait_for_reading_far_from_hbm_are_named(tmp_path: Path) -> None:
+    """100 MiB are read and written in 1 ms: 209.7 GB/s of 1600, which needs 131 µs; and a launch takes 5 at most."""
+    cells = {**copied("52428800,1"), "aiv_mte2_ratio": 0.9, "aiv_mte3_ratio": 0.2, "aiv_vec_ratio": 0.1}
+    found = asked(written(tmp_path, cells, "Transpose", "AI_VECTOR_CORE"), "slow_copies")
+    assert found.status == "problem" and "move 209.7 GB/s, of 1600 that HBM gives: Transpose ×1" in str(found.title)
+    assert found.gain_ns_per_step == (0, pytest.approx((1_000_000 - 209_715_200 / 1600 - 5_000) / 2, abs=1))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param({**copied("524288000,1"), "aiv_mte2_ratio": 0.9}, id="more than half of HBM's rate"),
+        pytest.param({**copied("52428800,1"), "aiv_mte2_ratio": 0.4, "aiv_mte3_ratio": 0.9}, id="it writes for longer"),
+        pytest.param({**copied("52428800,1"), "aiv_mte2_ratio": 0.3}, id="it waits for something else"),
+    ],
+)
+def test_copies_at_memorys_rate_or_waiting_for_others_are_not(tmp_path: Path, cells: dict[str, Any]) -> None:
+    """1 GB in 1 ms is 2097 GB/s: from L2."""
+    assert asked(written(tmp_path, cells, "Transpose", "AI_VECTOR_CORE"), "slow_copies").status == "ok"
+
+
+def test_sizes_of_copies_must_be_recorded(tmp_path: Path) -> None:
+    folder = written(tmp_path, {"aiv_mte2_ratio": 0.9}, "Transpose", "AI_VECTOR_CORE")
+    found = asked(folder, "slow_copies")
+    assert found.status == "cannot_tell" and "--shapes" in str(found.needs)
+
+
+# --- moves that matmuls take ---------------------------------------------------------------------------------------
+
+
+def followed(tmp_path: Path, type: str, moved: dict[str, str], taken: dict[str, str], drop: str = "") -> Finding:
+    """10 ms of additions, and twice a move of 1 ms before a matmul, of which one takes another shape."""
+    kernels = busy(type="Add", core="AI_VECTOR_CORE", block=48)
+    for name in ("moved", "taken", "moved", "other"):
+        made = type if name == "moved" else "MatMulV3"
+        kernels.append(beside(kernels, 1_000_000, name=name, type=made, core="AI_CORE", block=20))
+    folder = ascend_pt(tmp_path, kernels)
+    path = folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv"
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    cells = {"moved": moved, "taken": taken, "other": matmul(64, 64, 64)}
+    for row in rows:
+        row |= {name: cells.get(row["Name"], {}).get(name, "N/A") for name in (*ENDS, "Input Shapes")}
+    with path.open("w", newline="") as file:
+        out = csv.DictWriter(file, [name for name in dict.fromkeys([*rows[0], *ENDS]) if name != drop],
+                             extrasaction="ignore")  # fmt: skip
+        out.writeheader()
+        out.writerows(rows)
+    return asked(folder, "moved_for_products")
+
+
+TURNED = {**copied("1024,4096"), "Output Shapes": "4096,1024"}
+
+
+def test_a_transpose_that_the_next_matmul_takes_is_named(tmp_path: Path) -> None:
+    """Of 14 ms of compute one is such a transpose: a matmul reads it as it lies."""
+    found = followed(tmp_path, "Transpose", TURNED, matmul(512, 4096, 1024))
+    assert found.status == "problem" and found.gain_ns_per_step == (0, 500_000)
+    assert str(found.title).startswith("7.1 % of compute time moves or casts what the next matmul takes (inferred")
+    assert "Transpose before MatMulV3" in str(found.title) and ".contiguous()" in str(found.next)
+    assert found.evidence["time_ns"] == {"transposes": 1_000_000, "casts": 0, "conversions": 0}
+
+
+def test_a_cast_that_the_next_matmul_takes_has_advice_of_its_own(tmp_path: Path) -> None:
+    moved = {**copied("512,4096"), "Input Data Types": "FLOAT"}
+    found = followed(tmp_path, "Cast", moved, matmul(512, 4096, 1024))
+    assert found.status == "problem" and "autocast" in str(found.next) and ".contiguous()" not in steps_of(found)
+
+
+@pytest.mark.parametrize(
+    ("type", "moved", "taken"),
+    [
+        pytest.param("Transpose", TURNED, matmul(512, 1024, 2048), id="the matmul takes another shape"),
+        pytest.param("Transpose", {**copied("8,128,32,64"), "Output Shapes": "8,32,128,64"},
+                     matmul(128, 64, 32, batch="8,32,"), id="heads change places, not rows and columns"),
+        pytest.param("Transpose", copied("4096,4096"), matmul(512, 4096, 4096), id="of a square nobody knows"),
+        pytest.param("Cast", copied("512,4096", "FLOAT"), matmul(512, 4096, 1024), id="the matmul reads another dtype"),
+        pytest.param("Add", TURNED, matmul(512, 4096, 1024), id="no move"),
+    ],
+)  # fmt: skip
+def test_what_the_matmul_does_not_take_or_cannot_read_otherwise_is_not(
+    tmp_path: Path, type: str, moved: dict[str, str], taken: dict[str, str]
+) -> None:
+    assert followed(tmp_path, type, moved, taken).status == "ok"
+
+
+def test_without_the_outputs_shapes_nobody_can_tell(tmp_path: Path) -> None:
+    found = followed(tmp_path, "Transpose", TURNED, matmul(512, 4096, 1024), drop="Output Shapes")
+    assert found.status == "cannot_tell" and "--shapes" in str(found.needs)
+
+
 # --- real recordings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the real recordings are not here")
+def test_real_conversions_before_matmuls_are_counted() -> None:
+    """Rank 2 multiplies logits: four TransData of aclnnMatmul store its inputs in blocks right before it."""
+    folder = DATA / "msinsight/cluster4/rank_2_ascend_pt"
+    with (folder / "ASCEND_PROFILER_OUTPUT/kernel_details.csv").open(encoding="utf-8-sig") as file:
+        rows = [row for row in csv.DictReader(file) if row["Accelerator Core"] != "COMMUNICATION"]
+    total = 0.0
+    for at, row in enumerate(rows):
+        if "MatMul" in row["Type"]:
+            for before in rows[at - 1 : at - 3 : -1]:
+                if before["Type"] != "TransData" or before["Stream ID"] != row["Stream ID"]:
+                    break
+                inputs = row["Input Shapes"].strip('"').split(";")
+                total += number(before, "Duration(us)") * (before["Output Shapes"].strip('"') in inputs)
+    assert total == pytest.approx(8388.98)
+    found = answer(analyzed(folder), "moved_for_products")
+    assert found.status == "problem" and found.gain_ns_per_step == (0, round(total * 1000))
+    assert found.evidence["pairs"] == [{"move": "TransData", "product": "MatMulV2", "total_ns": 8_388_980}]
 
 
 def number(row: dict[str, str], name: str) -> float:

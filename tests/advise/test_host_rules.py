@@ -179,9 +179,12 @@ def test_a_host_that_sleeps_is_not_launching(tmp_path: Path) -> None:
 
 def test_task_queue_off_and_on(tmp_path: Path) -> None:
     calls = [H("AscendCL@aclnnAddGetWorkspaceSize", i * 40_000 - 40_000, 20_000) for i in range(100)]
-    off = analyzed(ascend_pt(tmp_path / "off", starved(), host=calls))
+    ops = [H("aten::add", i * 40_000 - 40_100, 39_900, python=True) for i in range(100)]
+    off = analyzed(ascend_pt(tmp_path / "off", starved(), host=[*calls, *ops]))
     assert_complete(answer(off, "task_queue"), step_length(off))
     assert "TASK_QUEUE_ENABLE=1" in str(answer(off, "task_queue").next)
+    alone = answer(ascend_pt(tmp_path / "alone", starved(), host=calls), "task_queue")
+    assert (alone.status, "torch operators" in str(alone.needs)) == ("cannot_tell", True)  # where its events would be
     queued = [*calls, *(H("Dequeue@aclnnAdd", i * 40_000 - 15_000, 8_000, python=True) for i in range(100))]
     on = answer(ascend_pt(tmp_path / "on", starved(), host=queued), "task_queue")
     assert (on.status, "TASK_QUEUE_ENABLE=2" in str(on.next)) == ("problem", True)

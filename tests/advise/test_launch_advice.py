@@ -94,7 +94,7 @@ def test_what_excludes_capture_is_named(tmp_path: Path, run: Run, why: str) -> N
 def test_a_training_step_gets_what_fits_it(tmp_path: Path) -> None:
     found = finding(tmp_path, TRAINING)
     assert not advised(found, "max-autotune") and "no backward pass" in reasons(found, "max-autotune")
-    for what in (QUEUE, "torch_npu.optim.NpuFusedAdamW", NPU_GRAPHS):
+    for what in ("torch_npu.optim.NpuFusedAdamW", NPU_GRAPHS):
         assert advised(found, what)
     assert_complete(found, step_length(analyzed(next(tmp_path.glob("*_ascend_pt")))))
 
@@ -115,6 +115,35 @@ def test_what_is_set_or_cannot_be_is_not_advised(tmp_path: Path, run: Run, what:
     found = finding(tmp_path, run)
     assert not advised(found, what)
     assert why in reasons(found, what)
+
+
+@pytest.mark.parametrize(
+    ("more", "environment", "advised_first"),
+    [
+        ([], {}, "export TASK_QUEUE_ENABLE=1,"),
+        ([], {"TASK_QUEUE_ENABLE": "0"}, "export TASK_QUEUE_ENABLE=1,"),
+        ([H("Enqueue@add", -45_000, 1_000)], {}, "export TASK_QUEUE_ENABLE=2:"),
+        ([H("Enqueue@add", -45_000, 1_000)], {"TASK_QUEUE_ENABLE": "1"}, "export TASK_QUEUE_ENABLE=2:"),
+    ],
+)
+def test_the_queue_s_second_stage_needs_the_queue(
+    tmp_path: Path, more: list[H], environment: dict[str, str], advised_first: str
+) -> None:
+    """Torch and the runtime are recorded, so that events of the queue would be; its own finding comes first."""
+    host = [H("AscendCL@aclnnAdd_Tiling", i * 40_000 - 42_000, 30_000) for i in range(100)]
+    host += [H("aten::add", -70_000, 2_000, python=True, thread=10), H("aten::add_backward", -68_000, 2_000), *more]
+    kernels = [replace(k, name="aclnnAdd_Add_Add", type="AddGrad") for k in starved()]
+    folder = ascend_pt(tmp_path, kernels, host=host)
+    (folder / "profiler_metadata.json").write_text(json.dumps({"ENV_VARIABLES": environment}))
+    problems = [f for f in analyzed(folder).findings if f.status == "problem"]
+    queue, launches = (f for f in problems if f.rule in ("task_queue", "graph_capture"))
+    assert (queue.rule, launches.rule) == ("task_queue", "graph_capture")
+    assert str(queue.next).startswith(advised_first)
+    assert str(launches.next) == "as advised for “task queue”: one change for both"
+    other = {"1": "2:", "2": "1,"}[advised_first[25]]
+    assert not any(f"TASK_QUEUE_ENABLE={other}" in str(step) for f in problems for step in (f.next, *f.alternatives))
+    for found in (queue, launches):
+        assert "task queue that" in reasons(found, f"export TASK_QUEUE_ENABLE={other}")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +227,8 @@ def test_advice_has_its_own_gain_and_the_one_that_saves_most_comes_first(tmp_pat
     host.append(H("AscendCL@aclnnAdd", -70_000, 2_000))
     found = answer(analyzed(ascend_pt(tmp_path, kernels, host=host)), "graph_capture")
     queue = answer(analyzed(tmp_path), "task_queue")
-    assert QUEUE in str(found.next) and found.gain_ns_per_step == queue.gain_ns_per_step == (0, 99 * 30_000 // 2)
+    assert QUEUE in str(queue.next) and "task queue" in str(found.next)
+    assert found.gain_ns_per_step == queue.gain_ns_per_step == (0, 99 * 30_000 // 2)
     assert "all of the moved time is hidden" in str(found.refute)
 
 

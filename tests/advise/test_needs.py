@@ -244,9 +244,11 @@ TORCH = {"data_loading", "compilation", "value_dependent"}
 DYNAMIC = {"dynamic_shape", "runtime_threads", "tiling_cache", "host_operators"}
 #: What may be among rows that are missing.
 ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication", "slowed_compute",
-        "scalar_kernels", "fp32_products", "padded_products", "narrow_products"}  # fmt: skip
+        "scalar_kernels", "fp32_products", "padded_products", "narrow_products", "unaligned_products", "slow_copies",
+        "moved_for_products"}  # fmt: skip
 #: What is asked of matmuls by their sizes.
-SIZED = {"padded_products", "narrow_products"}
+SIZED = {"padded_products", "narrow_products", "unaligned_products"}
+SHAPED = SIZED | {"moved_for_products"}
 
 TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[str]]]] = {
     "launches": (launches(), {BUSY: WAITS, WAITING: WAITS, GRAPH: DYNAMIC}),
@@ -256,8 +258,14 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
         half_of_host,
         {WAITING: DOINGS - {"uneven_host"}},
     ),  # which compares calls that are there
-    "input shapes": (column("shapes"), {BUSY: SIZED, GRAPH: {"tiling_cache", "host_operators"}}),
-    "half of the input shapes": (column("shapes", 2), {BUSY: SIZED, GRAPH: {"tiling_cache", "host_operators"}}),
+    "input shapes": (
+        column("shapes"),
+        {BUSY: SHAPED, GRAPH: {"tiling_cache", "host_operators"}},
+    ),
+    "half of the input shapes": (
+        column("shapes", 2),
+        {BUSY: SHAPED, GRAPH: {"tiling_cache", "host_operators"}},
+    ),
     "types of operands": (column("operands"), {BUSY: {"fp32_products"}}),
     "half of the types of operands": (column("operands", 2), {BUSY: {"fp32_products"}}),
     "calls of CANN": (events("AscendCL@", "Runtime@", "Node@"), {WAITING: CALLS}),
@@ -332,7 +340,8 @@ def test_every_option_that_a_sentence_names_exists() -> None:
     """Of npuperf's own; a text that names another program's options names the program."""
     declared = {name for verb in (AnalyzeRequest, ProfileRequest, TuneRequest)
                 for field in typed_fields(verb).values() for name in getattr(field.declared, "names", ())}  # fmt: skip
-    named = {(file, option) for file, text in literals(PACKAGE / "advise") if "Megatron" not in text
+    named = {(file, option) for file, text in literals(PACKAGE / "advise")
+             if not any(program in text for program in ("Megatron", "msmemscope"))
              for option in OPTION.findall(text)}  # fmt: skip
     assert len(named) > 20
     assert {(file, option) for file, option in named if option not in declared} == set()

@@ -32,20 +32,20 @@ RULE_NAMES = {
     "ai_cpu", "blocking_copies", "captures", "casts", "compilation", "copies", "core_limit", "data_loading",
     "dynamic_shape", "early_steps", "env_settings", "fp32_products", "fused_operators", "garbage_collection",
     "graph_capture", "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "low_clock",
-    "narrow_products", "online_compile", "padded_products", "recording_cost", "runtime_threads", "scalar_kernels",
-    "small_kernels", "start_up", "super_kernel", "sync_points", "task_queue", "tiling_cache", "uneven_host",
-    "value_dependent",
+    "moved_for_products", "narrow_products", "online_compile", "padded_products", "recording_cost",
+    "runtime_threads", "scalar_kernels", "slow_copies", "small_kernels", "start_up", "super_kernel", "sync_points",
+    "task_queue", "tiling_cache", "unaligned_products", "uneven_host", "value_dependent",
 }  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {
-    "exposed_communication", "odd_packets", "relayed_transfers", "retried_transfers", "slow_link", "slow_rank",
-    "slowed_compute", "small_packets", "uneven_clocks", "uneven_experts",
+    "exposed_communication", "odd_packets", "relayed_transfers", "retried_transfers", "slow_collectives",
+    "slow_link", "slow_rank", "slowed_compute", "small_packets", "uneven_clocks", "uneven_experts",
 }  # fmt: skip
 ALONE = {"exposed_communication", "slowed_compute"}
 #: Asked where memory was recorded.
 OF_MEMORY = {
-    "device_allocations", "gradient_copies", "hccl_buffers", "late_release", "memory_fragments", "memory_headroom",
-    "memory_leak", "out_of_memory", "segment_settings", "short_peak", "waiting_blocks",
+    "device_allocations", "gradient_copies", "hccl_buffers", "idle_blocks", "late_release", "memory_fragments",
+    "memory_headroom", "memory_leak", "out_of_memory", "segment_settings", "short_peak", "waiting_blocks",
 }  # fmt: skip
 ASKED = RULE_NAMES | ALONE
 ANY_DEVICE = {
@@ -211,8 +211,9 @@ def test_no_rule_says_problem_on_a_healthy_profile(tmp_path: Path, make: Callabl
     answers = {f.rule: f.status for f in result.findings}
     if make is with_hidden_traffic:  # kernels run beside it, but shapes that make them comparable are not recorded
         assert answers.pop("slowed_compute") == "cannot_tell"
-    of_counters = {"fp32_products", "low_clock", "narrow_products", "padded_products", "scalar_kernels"}
-    unknown = {"fused_operators", *of_counters}
+    of_counters = {"fp32_products", "low_clock", "narrow_products", "padded_products", "scalar_kernels",
+                   "unaligned_products"}  # fmt: skip
+    unknown = {"fused_operators", "moved_for_products", *of_counters}
     for rule in unknown:  # no torch operators are recorded, no shapes, dtypes and counters
         assert answers.pop(rule) == "cannot_tell"
     assert set(answers.values()) == {"ok"} and ASKED - {*answers} <= {"slowed_compute", *unknown}

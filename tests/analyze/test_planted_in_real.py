@@ -223,7 +223,15 @@ ELSEWHERE = {
     "core_limit": "tests/device/test_splits.py",
     "env_settings": "tests/advise/test_settings.py",
     **dict.fromkeys(
-        ("fp32_products", "narrow_products", "padded_products", "scalar_kernels"),
+        (
+            "fp32_products",
+            "moved_for_products",
+            "narrow_products",
+            "padded_products",
+            "scalar_kernels",
+            "slow_copies",
+            "unaligned_products",
+        ),
         "tests/advise/test_efficiency_rules.py",
     ),
     **dict.fromkeys(
@@ -240,6 +248,7 @@ ELSEWHERE = {
         ),
         "tests/advise/test_memory_rules.py",
     ),
+    "idle_blocks": "tests/readers/test_memscope.py",  # only msmemscope records accesses
     "super_kernel": "tests/device/test_sequences.py",  # of recordings in which no kernels recur
 }
 

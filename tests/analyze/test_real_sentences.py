@@ -36,7 +36,7 @@ HOST_SIDE = frozenset({
 CORES = frozenset({"idle_cores", "core_limit"})
 #: Needs the types of operators, or what is recorded with them: shapes and counters.
 TYPES = frozenset({"layout", "casts", "copies", "scalar_kernels", "fp32_products", "padded_products",
-                   "narrow_products"})  # fmt: skip
+                   "narrow_products", "unaligned_products", "slow_copies", "moved_for_products"})  # fmt: skip
 #: The rules that were judged by hand; of others nothing is said here.
 JUDGED = HOST_SIDE | CORES | TYPES | {
     "ai_cpu", "early_steps", "exposed_communication", "slowed_compute", "super_kernel", "dynamic_shape",
@@ -102,7 +102,7 @@ TRUTHS = {
               frozenset({"exposed_communication", "casts", "copies"}), COUNTED | HOST_SIDE,
               ("set torch.npu.config.allow_internal_format",)),
         Truth("msinsight/cluster4/rank_2_ascend_pt", "unknown", {13: 809_803_200},
-              frozenset({"exposed_communication", "casts", "layout"}), COUNTED | HOST_SIDE,
+              frozenset({"exposed_communication", "casts", "layout", "moved_for_products"}), COUNTED | HOST_SIDE,
               ("set torch.npu.config.allow_internal_format",)),
         Truth("msinsight/toy/op_summary_1.csv", "unknown", {2: 267_849_918}, frozenset({"early_steps"}),
               NEVER_SURE | HOST_SIDE | {"launch_blocking", "env_settings", "scalar_kernels"}),
@@ -119,7 +119,8 @@ TRUTHS = {
                          "early_steps", "data_loading"}),
               NEVER_SURE | TYPES | {"launch_blocking", "env_settings", "dynamic_shape", "super_kernel"},
               ALEXNET_NEVER),
-        Truth("op_summary_2026/op_summary_pipe_utilization.csv", "unknown", {}, frozenset({"casts", "idle_cores"}),
+        Truth("op_summary_2026/op_summary_pipe_utilization.csv", "unknown", {},
+              frozenset({"casts", "idle_cores", "moved_for_products"}),
               COUNTED | HOST_SIDE | {"launch_blocking", "env_settings", "padded_products", "narrow_products"}),
         Truth("op_summary_2026/op_summary_block_over_cores.csv", "compute", {}, frozenset({"scalar_kernels"}),
               NEVER_SURE | HOST_SIDE - {"graph_capture", "small_kernels"} | {"launch_blocking"}),
@@ -243,6 +244,18 @@ def test_launches_are_cheaper_with_what_a_training_step_may_use(path: str) -> No
     assert held["training"] is True and held["eager execution"] is True
 
 
+@pytest.mark.parametrize("path", [*HOST_CALLS, "msprof-analyze/timeline"])
+def test_no_change_is_advised_first_twice(path: str) -> None:
+    """Settings and optimizers that the first remedies name, found here by their looks."""
+    changes = Counter(
+        (f.rank, change)
+        for f in analyzed(path).findings
+        if f.status == "problem"
+        for change in {*re.findall(r"NpuFused\w+|\w+(?= ?= ?(?:True|False|\d))", str(f.next))}
+    )
+    assert changes and set(changes.values()) == {1}
+
+
 def test_what_rearranges_data_in_alexnet() -> None:
     """op_statistic.csv: TransData ×57 in 1423.208 µs, TensorMove ×11 and Transpose ×5 in 692.753, of 8873.756 µs."""
     path = "msinsight/text/level1/rank0_ascend_pt"
@@ -257,7 +270,8 @@ def test_the_copies_are_those_of_ddp_s_buckets(path: str) -> None:
     found = answer(path, "copies")
     rows = [(r["count"], r["asked"]) for r in found.evidence["copies"] if r["type"] == "TensorMove"]
     assert rows == [(7, "torch.distributed.ddp.reducer::copy_bucket_to_grad"), (4, "aten::copy_")]
-    assert "gradient_as_bucket_view=True" in steps_of(found)
+    assert "“gradients kept twice”" in str(found.next)
+    assert "gradient_as_bucket_view=True" in str(answer(path, "gradient_copies").next)
     for word in (".contiguous()", "COMBINED_ENABLE"):  # the program has no such copy, and no view is stored anew
         assert word not in steps_of(found)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from build import K, analyze_path, ascend_pt
+from clusters import large_job, result_of
+from msgspec.structs import replace
 
-from npuperf.analyze.work import ProcessFingerprint, name_places, shared_workload
+from npuperf.analyze.work import ProcessFingerprint, _dated, _utc, name_places, shared_workload
 from npuperf.base.messages import say
 from npuperf.model.parts import GroupSize, Workload
+from npuperf.show.formats import View, render
 
 MANIFEST: dict[str, Any] = {
     "command": ["python", "train.py", "--lr", "0.1"],
@@ -29,6 +33,10 @@ MANIFEST: dict[str, Any] = {
 }  # fmt: skip
 
 
+#: When the first kernel of :mod:`build` runs: ``date -u -d @1736413971``.
+BEGUN = "2025-01-09T09:12:51Z"
+
+
 def recorded(run: Path, manifest: dict[str, Any] | None, **info: Any) -> Workload:
     folder = ascend_pt(run / "raw", [K(0, 5_000)])
     if manifest is not None:
@@ -42,6 +50,7 @@ def test_the_manifest_tells_what_was_run(tmp_path: Path) -> None:
     assert found == Workload(
         command=("python", "train.py", "--lr", "0.1"),
         git_commit="abc123",
+        recorded_at=BEGUN,
         soc="Ascend910B1",
         cann="8.3.RC1",
         torch="2.7.1",
@@ -71,10 +80,52 @@ def test_the_profiler_has_the_last_word_in_the_same_words(tmp_path: Path) -> Non
     )  # fmt: skip
 
 
+def test_a_clock_that_counts_from_the_start_of_the_machine_leaves_the_date_to_the_manifest() -> None:
+    own = Workload(recorded_at=_utc("2026-11-26T20:00:00+02:00"))
+    assert _dated(own, [5_000_000_000]) == Workload(recorded_at="2026-11-26T18:00:00Z")
+    assert _dated(own, [5_000_000_000, 1_736_413_971_000_000_000]).recorded_at == BEGUN
+    nothing = (None, "", "yesterday", "2026-11-26T20:00:00", "0001-01-01T00:00:00+14:00")
+    assert [_utc(text) for text in nothing] == [None] * 5
+
+
+def test_reports_say_what_was_run(tmp_path: Path) -> None:
+    git = {"commit": "abc123", "dirty": True}
+    recorded(tmp_path / "my run", {**MANIFEST, "git": git, "cores_cube": 24, "cores_vector": 48})
+    found = analyze_path(tmp_path / "my run")
+    told = {
+        "command": "python train.py --lr 0.1",
+        "commit": "abc123, with changes that were not committed",
+        "recorded": "2025-01-09 09:12 UTC",
+        "versions": "torch 2.7.1, torch_npu 2.7.1.post2, CANN 8.3.RC1",
+        "chip": "Ascend910B1 (24 cube and 48 vector cores)",
+        "ranks": "0, of 8 in all",
+        "settings": "HCCL_BUFFSIZE=200, TASK_QUEUE_ENABLE=2",
+    }
+    markdown, screen = render(found, "markdown"), render(found, "text", View(full=True, width=160))
+    assert {label: said for label, said in told.items() if f"- **{label}** {said}\n" not in markdown} == {}
+    rows = (re.split(" {2,}", line.strip(), maxsplit=1) for line in screen.partition("what was run\n")[2].splitlines())
+    assert told.items() <= dict(row for row in rows if len(row) == 2).items()
+    assert "not in the files" not in markdown + screen
+    recorded(tmp_path / "bare", None)
+    assert "**not in the files** command, commit, versions" in render(analyze_path(tmp_path / "bare"), "markdown")
+
+
+def test_commands_to_go_on_with_name_the_true_path() -> None:
+    """As a shell takes it; what is read by programs has it, too, beside the sentence as translators know it."""
+    job = result_of(large_job(96))
+    there = replace(job, input=replace(job.input, path="my job"))
+    assert "npuperf analyze 'my job' --rank 77" in render(there, "text", View(width=200))
+    roots = json.loads(render(there, "json"))["cluster"]["roots"]
+    with_advice = [root for root in roots if "--rank" in (root["next"] or "")]
+    assert with_advice and all("npuperf analyze 'my job' --rank" in root["next"] for root in with_advice)
+    assert {"npuperf analyze PATH" in root["messages"]["next"]["id"] for root in with_advice} == {True}
+    assert "analyze PATH" not in render(there, "text", View(full=True)) + render(there, "markdown", View(full=True))
+
+
 def test_what_nobody_tells_is_empty(tmp_path: Path) -> None:
-    assert recorded(tmp_path, None) == Workload()
+    assert recorded(tmp_path, None) == Workload(recorded_at=BEGUN)
     odd = {"git": "abc", "options": 7, "command": "train.py", "environment": []}
-    assert recorded(tmp_path / "odd", odd) == Workload()
+    assert recorded(tmp_path / "odd", odd) == Workload(recorded_at=BEGUN)
 
 
 def test_ranks_put_together_what_they_know() -> None:

@@ -18,7 +18,7 @@ from npuperf.tune.request import TuneRequest
 
 #: Requests, their fields that nobody types, and options that are no fields of theirs.
 VERBS: dict[str, tuple[Any, set[str], set[str]]] = {
-    "analyze": (AnalyzeRequest, {"thresholds", "rules"}, {"clear_cache"}),
+    "analyze": (AnalyzeRequest, {"thresholds", "rules"}, {"clear_cache", "newer"}),
     "profile": (ProfileRequest, {"given", "source"}, {"analyze"}),
     "tune": (TuneRequest, {"top_given", "by_recipe"}, set()),
 }

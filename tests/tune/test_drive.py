@@ -11,12 +11,25 @@ import sys
 from pathlib import Path
 
 import pytest
-from workplace import OP, Place, bank, busy_profile, document, record, said
+from workplace import OP, Place, bank, busy_profile, document, hold, record, said
+
+from npuperf.model.tuning import Tuning
+from npuperf.tune import supervise
+from npuperf.tune.supervise import partial
 
 
 @pytest.mark.parametrize("schema", ["v1", "v2", "v3"])
-def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str) -> None:
-    done = place.run(*OP, "--format", "json", FAKE_AOE_SCHEMA=schema, FAKE_AOE_SECONDS="1")
+def test_operators_are_tuned_and_everything_is_kept(place: Place, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = hold(place)
+
+    def looked(folder: Path) -> Tuning | None:
+        """It goes on when npuperf has seen its first result."""
+        found = partial(folder)
+        released.touch()
+        return found
+
+    monkeypatch.setattr(supervise, "partial", looked)
+    done = place.run(*OP, "--timeout", "5", "--format", "json", FAKE_AOE_SCHEMA=schema)
     assert done.returncode == 0, done.stderr
     found = document(done)
     assert (found["status"], found["mode"]) == ("successful", "op")
@@ -59,7 +72,7 @@ def test_a_dry_run_shows_everything_and_does_nothing(place: Place) -> None:
     assert done.returncode == 0
     assert "--job_type=2" in done.stdout and "ASCEND_WORK_PATH=" in done.stdout
     for name in ("product", "bank path", "disk", "memory", "CPU cores", "shapes", "profiling"):
-        assert f"check {name}: " in said(done)
+        assert f"check {name}: " in said(done) or name in said(done).split("no fault")[1].split("#")[0]
     assert not (place.root / "result").exists() and place.calls() == []
 
 
@@ -85,7 +98,7 @@ def test_two_runs_at_once_keep_apart(place: Place) -> None:
         for name in ("one", "two")
     ]  # fmt: skip
     for child in children:
-        _, err = child.communicate(timeout=60)
+        _, err = child.communicate(timeout=300)
         assert child.returncode == 0, err
     for name in ("one", "two"):
         (result,) = place.root.glob(f"{name}/tune/*/diff.json")

@@ -70,6 +70,18 @@ def test_every_truncation_keeps_what_is_whole(tmp_path: Path, content: Any, inde
 NOT_GIVEN = {("name", "?"), ("change", "unknown")}
 
 
+@pytest.mark.parametrize("damage", ["SoftmaxV2 once was here, or so", '"Soft\x00\x01max', '"SoftmaxV2'])
+def test_one_damaged_row_is_one_line(tmp_path: Path, damage: str) -> None:
+    """And no other row is lost to it: a text ends in its row."""
+    text = json.dumps(LISTED, indent=1)
+    assert text.count('"op_type": "SoftmaxV2"') == 1
+    found = read(tmp_path, text.replace('"op_type": "SoftmaxV2"', '"op_type": ' + damage))
+    assert [(e.name, e.after_us) for e in found.entries] == [("net/softmax", 32), ("net/dense", 10), ("net/dense", 8)]
+    row = text[: text.index('"SoftmaxV2"')].count("\n") + 1
+    (told,) = map(str, found.warnings)
+    assert f"something that is not a value at row {row}," in told
+
+
 def test_files_from_editors_and_crashes(tmp_path: Path) -> None:
     text = json.dumps(LISTED)
     assert len(read(tmp_path, "\ufeff" + text.replace(", ", ",\r\n")).entries) == 3
@@ -109,7 +121,7 @@ def test_what_no_measurement_is(tmp_path: Path) -> None:
     for deep in ("[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000):
         with pytest.raises(InputError):
             read(tmp_path, deep)
-    parsed = parse("[" + " ".join(map(str, range(20_000))) + "]")
+    parsed = parse("[" + "\n".join(map(str, range(20_000))) + "]")
     assert parsed.documents == [[*range(20_000)]] and len(parsed.faults) == 51
 
 

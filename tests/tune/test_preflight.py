@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from conftest import ROOT, run_cli
 from workplace import OP, SOC, Place, bank, record, said
 
 from npuperf.model.tuning import Check
@@ -80,6 +82,12 @@ def test_every_other_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )  # unset is required
     some = checks(job, preflight.TuningHost(SOC, 24, 0.5, None, 24))["shapes"]
     assert (some.status, str(some.found)) == ("warn", "50.0 % of the kernels in the profile have dynamic shapes")
+    eager = checks(job, preflight.TuningHost(SOC, 24, 1.0, None, 24, precompiled=1.0))["shapes"]
+    assert eager.status == "fail" and "precompiled (aclnn), which torch_npu never dumps" in str(eager.found)
+    assert "--model FILE.onnx" in str(eager.required)
+    adapter = TuningJob("op", Script(("python3", "tf.py"), adapter=True))  # which compiles what it tunes
+    compiled = checks(adapter, preflight.TuningHost(SOC, 24, 1.0, None, 24, precompiled=1.0))["shapes"]
+    assert "have dynamic shapes" in str(compiled.found)
     by_hand = {n for n, c in checks(job).items() if c.status == "unknown" and str(c.found).startswith("not ")}
     assert by_hand >= {"device memory", "order", "program"}
     assert checks(job)["device cores"].status == checks(job)["shapes"].status == "unknown"
@@ -187,8 +195,34 @@ def test_a_bank_that_cann_would_refuse(place: Place) -> None:
     assert place.calls() == []
     assert place.run(*OP, "--bank", "bank", "--dry-run", "--force").returncode == 0
     shutil.rmtree(where)
-    done = place.run(*OP, "--bank", str(bank(place.root / "bank", [record(1, 10)])), "--dry-run")
+    done = place.run(*OP, "--bank", str(bank(place.root / "bank", [record(1, 10)])), "--dry-run", "--table", "checks")
     assert done.returncode == 0 and "1 record in" in said(done)
     os.mkfifo(next(where.rglob("*_runtime_kb.json")).with_name("Ascend910B3_20_AiCore_Add_runtime_kb.json"))
     done = place.run(*OP, "--bank", "bank", "--dry-run")
     assert done.returncode == 0 and "check bank content: warning" in said(done)  # told, and no reason to refuse
+
+
+def test_a_dry_run_lists_operators_and_faults_first(tmp_path: Path) -> None:
+    """Held against the rows of the profile; what eager programs run is never dumped, whatever it would save."""
+    sample = ROOT / "samples" / "transformer_ascend_pt"
+    with (sample / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["Step Id"]]
+    steps = len({row["Step Id"] for row in rows})
+    mine = [float(row["Duration(us)"]) for row in rows if row["Type"] == "MatMulV2"]
+    words = ["tune", "--mode", "op", "--run", str(sample), "--dry-run", "--soc", "Ascend910B1"]
+    done = run_cli([*words, "--format", "json", "--", "python3", "train.py"])
+    found = {one["type"]: one for one in json.loads(done.stdout)["operators"]}
+    matmul = found["MatMulV2"]
+    assert matmul["calls"] == len(mine) / steps and matmul["time_ns"] == pytest.approx(1000 * sum(mine) / steps, abs=1)
+    assert [one["time_ns"] for one in found.values()] == sorted((o["time_ns"] for o in found.values()), reverse=True)
+    assert not matmul["chosen"] and matmul["reason"] == "precompiled (aclnn): never dumped"
+    assert found["Cumsum"]["reason"] == "runs on no AI core" and found["Cumsum"]["most_ns"] is None
+    (tmp_path / "net.onnx").touch()
+    model = run_cli([*words, "--format", "json", "--model", str(tmp_path / "net.onnx")])
+    for one in json.loads(model.stdout)["operators"]:  # of which nobody knows what it has in common with the program
+        saves = {0: "saves nothing: no step waits for it", None: found[one["type"]]["reason"]}.get(one["most_ns"])
+        assert one["reason"] in (saves, None) and one["chosen"] == (one["reason"] is None)
+    lines = run_cli([*words, "--", "python3", "train.py"]).stdout.splitlines()
+    checks = [line.split(":")[1].strip() for line in lines if line.startswith("# check")]
+    assert checks == sorted(checks, key=("FAILS", "warning", "unknown").index) and "FAILS" in checks
+    assert sum(line.startswith("# no fault (") for line in lines) == 1

@@ -124,10 +124,45 @@ def test_contradictions_are_named(tmp_path: Path) -> None:
     assert "5 added in the summary, but 2 listed" in str(short.warnings[0])
 
 
+@pytest.mark.parametrize("said", ["33.3%", "33.33%", "33.34%", "33%", "33.6%", "33.30%", "36%"])
+def test_rounding_is_no_contradiction(tmp_path: Path, said: str) -> None:
+    """80 → 60 µs is 33.333… %: one, two and no decimals, rounded or cut; and what no rounding makes of it."""
+    one = {"op_name": "a", "op_type": "T", "tune_performance": {"Format": times(80, 60, said, update_mode="add")}}
+    found = read(tmp_path, changed(LISTED, repo_modified_operators=[one], repo_summary=summary(1, 0, 0, 0)))
+    assert ["the file says" in str(w) for w in found.warnings] == [True] * (said in ("33.6%", "33.30%", "36%"))
+
+
+@pytest.mark.parametrize("value", [0, -80, "N/A", "80", float("nan"), True, [80], 1e-9])
+def test_a_time_that_is_none_is_told(tmp_path: Path, value: object) -> None:
+    """It gives no speedup, and who reads the table learns why."""
+    damaged = {**times(80, 60, None, update_mode="add"), "performance_before_tune(us)": value}
+    one = {"op_name": "a", "op_type": "T", "tune_performance": {"Format": damaged}}
+    found = read(tmp_path, changed(LISTED, repo_modified_operators=[one], repo_summary=summary(1, 0, 0, 0)))
+    assert (found.entries[0].before_us, found.entries[0].after_us, found.entries[0].speedup) == (None, 60, None)
+    (told,) = map(str, found.warnings)
+    assert "a: performance_before_tune(us) is " in told and "nothing was measured" in told
+
+
+def test_names_in_gbk_are_read(tmp_path: Path) -> None:
+    """Chinese systems write it; damaged UTF-8 is not taken for it."""
+    file = tmp_path / "aoe_result_opat_20260101120000000_pid7.json"
+    text = (
+        json.dumps(LISTED, ensure_ascii=False).replace("net/softmax", "网络/第一层").replace("net/dense", "网络/第二层")
+    )
+    file.write_bytes(text.encode("gbk"))
+    found = read_results([file])
+    assert [e.name for e in found.entries] == ["网络/第一层", "网络/第二层", "网络/第二层"]
+    assert (found.status, found.warnings) == ("successful", ())
+    file.write_bytes(text.encode().replace("第一".encode(), b"\xb5\xdb", 1))
+    found = read_results([file])
+    assert found.entries[1].name == "网络/第二层" and found.recovered
+    assert any("characters are no text" in str(w) for w in found.warnings)
+
+
 def test_one_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     read(tmp_path, LISTED)
     (tmp_path / "aoe_result_opat_20260101120000001_pid7.json").touch()
-    found = read_results(result_files(tmp_path))
+    found = read_results(result_files(tmp_path)[0])
     assert found.entries and found.recovered and found.status != "successful"
     assert any("empty" in str(w) for w in found.warnings)
 
@@ -136,8 +171,8 @@ def test_the_files_of_one_run(tmp_path: Path) -> None:
     """Those of the newest process belong together: each took 44 s, so what begins within a minute after that does."""
     for name in ("opat_20260101120000000_pid7", "opat_20260101130000000_pid8", "opat_20260101130130000_pid8"):
         (tmp_path / f"aoe_result_{name}.json").write_text(json.dumps(LISTED))
-    assert [f.name[-8:-5] for f in result_files(tmp_path)] == ["id8", "id8"]
-    assert len(read_results(result_files(tmp_path)).entries) == 6
+    assert [f.name[-8:-5] for f in result_files(tmp_path)[0]] == ["id8", "id8"]
+    assert len(read_results(result_files(tmp_path)[0]).entries) == 6
     with pytest.raises(InputError, match="no aoe_result"):
         result_files(_empty(tmp_path))
 
@@ -152,7 +187,7 @@ def test_two_runs_with_one_process_number_are_not_added_up(tmp_path: Path) -> No
         ("20260101120031000", LISTED),
     ):
         (tmp_path / f"aoe_result_opat_{stamp}_pid12.json").write_text(json.dumps(content))
-    (newest,) = result_files(tmp_path)
+    ((newest,), _) = result_files(tmp_path)
     assert "20260101120031000" in newest.name
     done = json.loads(tune("--from", tmp_path, "--format", "json").stdout)
     assert (done["summary"]["added"], len(done["entries"])) == (2, 3)

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from aoe_results import LISTED
 from build import H, K, ascend_pt
 from msgspec.structs import replace
-from workplace import OP, Place, busy_profile, document, entry
+from workplace import OP, Place, busy_profile, document, entry, said
 
 from npuperf.tune.savings import Worth, read_profiled, savings
 
@@ -33,6 +34,24 @@ def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
     assert found["add_0"].felt_per_step == 0 and found["add_0"].most_ns == 0
     assert "host-bound" in str(found["add_0"].reason)
     assert found["gone"].basis == "none" and "no such operator" in str(found["gone"].reason)
+
+
+def test_what_operators_save_that_are_not_in_the_profile_is_unknown(place: Place) -> None:
+    """Neither nothing nor something: a sum of 0 ns would be a claim."""
+    profile = busy_profile(place.root / "elsewhere")
+    result = place.root / "aoe_result_opat_20260101120000000_pid7.json"
+    text = json.dumps(LISTED).replace("[MatMulV2, Add]", "[Conv2D]")
+    result.write_text(text)
+    call = ("--from", str(result), "--run", str(profile))
+    done = place.run(*call)
+    assert "predicted saving: cannot tell: no operator that was tuned is in the profile" in said(done)
+    found = document(place.run(*call, "--format", "json"))
+    assert found["saved_ns"] is None and {s["basis"] for s in found["savings"]} == {"none"}
+    gated = place.run(*call, "--fail-on", "saved<1%")
+    assert gated.returncode == 4 and "no operator that was tuned is in the profile" in said(gated)
+    result.write_text(text.replace("[Conv2D]", "[MatMulV2]"))  # one of them is there
+    found = document(place.run(*call, "--format", "json"))
+    assert found["saved_ns"] is not None and {s["basis"] for s in found["savings"]} == {"type", "none"}
 
 
 def test_no_call_is_counted_twice(tmp_path: Path) -> None:

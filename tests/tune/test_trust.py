@@ -134,7 +134,7 @@ def test_a_person_is_asked(place: Place, recorded: dict[str, str], answer: str, 
             pass
     except OSError:  # how a terminal ends
         pass
-    assert child.wait(timeout=60) == code
+    assert child.wait(timeout=300) == code
     assert (place.root / "was-run").exists() == was_run
     os.close(terminal)
 

@@ -146,7 +146,7 @@ def resumed_meanwhile(place: Place, released: Path, **extra: str) -> Done:
         assert line, told
         told += line
     released.touch()
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
     return Done(child.returncode, out, told + err)
 
 
