@@ -8,7 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from npuperf.base.messages import NOTHING, Message, chain, ns, say, say_n, series, share
+from npuperf.base.escape import for_shell
+from npuperf.base.messages import NOTHING, Message, Parameter, chain, ns, say, say_n, series, share
+from npuperf.base.units import in_rows
 from npuperf.model.comparison import Comparison
 from npuperf.model.result import Clock, Device, Finding, Partition, Result
 from npuperf.show import comparison_text as compared
@@ -20,11 +22,13 @@ from npuperf.show.language import text
 from npuperf.show.memory_text import memory_lines, only_memory
 from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
 from npuperf.show.tables import Column, Filled, Row, Table, each, fill, filled, tables_of
-from npuperf.show.words import Line, meter
+from npuperf.show.words import EVIDENCE, Line, meter
 
 #: Of a list, so much at most on the report that a pipeline asked for: the whole is to be read at a glance.
 _GATES, _FEW, _WARNINGS = 8, 3, 1
 _KERNELS: Final = 10
+#: Ranks are listed as so many stretches of numbers at most.
+_RANGES: Final = 16
 _OVER_LIMIT: Final = (
     NAMED["gates"]
     .only("expr", "stream", "type", "core", "count", "cube", "vector", "likely")
@@ -50,6 +54,7 @@ def report(result: Result, view: View) -> Sheet:
         [
             *(_changes(comparison, None) if comparison is not None else ()),
             (say("findings"), _findings(result, view)),
+            (say("what was run"), list(ran_lines(result))),
             (say("input"), list(input_lines(result, full=result.cluster is None or view.full))),
         ],
         warnings(comparison.warnings if comparison is not None else ()),
@@ -57,15 +62,20 @@ def report(result: Result, view: View) -> Sheet:
 
 
 def _summary(result: Result, view: View) -> Sheet:
-    """Return what a pipeline asked for: how the run compares, and what its gates say. Sixty lines at most."""
+    """Return what a pipeline asked for: how the run compares, and what its gates say. Sixty lines, and what-ifs."""
     shares, comparison = shares_line(result), result.comparison
-    itself = [Line(words.steps_line(result)), _bound(result), *([Line(shares)] if shares else [])]
+    itself = [
+        Line(words.steps_line(result)),
+        _bound(result),
+        *words.asked_lines(result),
+        *([Line(shares)] if shares else []),
+    ]
     sections = []
     if result.gates:
         ordered = sorted(result.gates, key=lambda gate: (_ORDER[gate.status], gate.level != "fail"))
         more = [_more(len(ordered) - _GATES)] if len(ordered) > _GATES else []
         sections.append((say("gates"), [*map(gate_line, ordered[:_GATES]), *more]))
-    alone = (say("this run by itself"), itself)
+    alone = (say("this run by itself"), itself if comparison else [*itself, *ran_lines(result)])
     if comparison is None:
         over = filled(_OVER_LIMIT, [(gate, kernel) for gate in result.gates for kernel in gate.over], _KERNELS)
         return sheet_of(_title(result), problem_lines(result), [over], [*sections, alone])
@@ -103,6 +113,43 @@ def _changes(comparison: Comparison, most: int | None) -> Iterator[tuple[Message
         yield say("steps and phases"), list(map(Line, comparison.aligned))
 
 
+def ran_lines(result: Result) -> Iterator[Line]:
+    """Say what was run, where, on which ranks, and when it was recorded; and what of it no file tells."""
+    ran, chips = result.workload, dict.fromkeys((d.soc, d.cores_cube, d.cores_vector) for d in result.devices if d.soc)
+    commit: Parameter = ran.git_commit
+    if ran.git_commit is not None and (clean := ran.git_commit.removesuffix("-dirty")) != ran.git_commit:
+        commit = say("{commit}, with changes that were not committed", commit=clean)
+    parts = (("torch", ran.torch), ("torch_npu", ran.torch_npu), ("CANN", ran.cann))
+    versions = [f"{name} {version}" for name, version in parts if version]
+    seen = (*(d.rank for d in result.devices), *(h.rank for h in result.hosts))
+    loaded = sorted({rank for rank in seen if rank is not None})
+    ranks = say("{ranks}", ranks=series(in_rows(loaded)[:_RANGES])) if loaded else None
+    if loaded and ran.world_size and ran.world_size > len(loaded):
+        ranks = say("{ranks}, of {n} in all", ranks=ranks, n=ran.world_size)
+    told: list[tuple[Message, Parameter]] = [
+        (say("command"), for_shell(*ran.command) or None),
+        (say("commit"), commit),
+        (say("recorded"), ran.recorded_at and words.date(ran.recorded_at)),
+        (say("versions"), series(versions) if versions else None),
+        (say("chip"), chain(*(_chip(*chip) for chip in chips), by=", ") if chips else None),
+        (say("ranks"), ranks),
+    ]
+    yield from (Line(content, label=label) for label, content in told if content is not None)
+    chosen = [option for option in (ran.level, *ran.options) if option and not option.endswith("=off")]
+    for label, values in ((say("profiler"), chosen), (say("settings"), ran.settings)):
+        if values:
+            yield Line(series(values), label=label)
+    if lacking := [label for label, content in told[:4] if content is None]:
+        lacks = say("{what} (npuperf profile writes them down)", what=series(lacking))
+        yield Line(series(lacking) if result.input.kind == "kineto" else lacks, "dim", say("not in the files"))
+
+
+def _chip(soc: str, cube: int | None, vector: int | None) -> Message:
+    if cube is None or vector is None:
+        return say("{soc}", soc=soc)
+    return say("{soc} ({cube} cube and {vector} vector cores)", soc=soc, cube=cube, vector=vector)
+
+
 def _more(n: int) -> Line:
     return Line(say_n("{n} more: --full shows it", "{n} more: --full shows them", n), "dim")
 
@@ -124,7 +171,9 @@ def _lines(result: Result, view: View) -> Iterator[Line]:
         return
     yield Line(job_text.run_line(result))
     yield _bound(result)
-    evidence = [say("{name} {share}", name=k, share=share(v)) for k, v in result.verdict.evidence.items()]
+    yield from words.asked_lines(result)
+    evidence = [say("{name} {share}", name=EVIDENCE.get(k, k), share=share(v))
+                for k, v in result.verdict.evidence.items()]  # fmt: skip
     if evidence:
         yield Line(series(evidence))
     alone = apart_line(devices[0]) if len(devices) == 1 else None

@@ -10,15 +10,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from npuperf.base.messages import Message, chain, say
+from npuperf.base.messages import Message, chain, mib, say, series
 from npuperf.base.units import short_names
-from npuperf.model.memory_result import Memory
+from npuperf.model.memory_result import Memory, MemoryGraph
 from npuperf.model.result import Phase, Result
 from npuperf.show.comparison_text import COMPARISON_TABLES
 from npuperf.show.efficiency_tables import (
+    COLLECTIVES,
     EFFICIENCY_TABLES,
     OPERATOR_COLUMNS,
     ROOFLINE,
+    no_collectives,
     no_efficiency,
     no_idle,
     no_modules,
@@ -63,6 +65,12 @@ def _event(_: object, memory: Memory, at: int | None, *__: object) -> int | None
     return None if memory.timed else at
 
 
+def _largest_of(graph: MemoryGraph) -> Message:
+    """Name the operators that a graph plans most for, with their bytes."""
+    largest = (say("{operator} {size}", operator=o.operator or "N/A", size=mib(o.bytes)) for o in graph.largest)
+    return say("{operators}", operators=series(largest))
+
+
 def _of_curve(place: int, _: object, __: object, ___: int, told: Sequence[int]) -> int | None:
     """Return one of a slice's figures, none where it is not known."""
     return told[place] if told[place] >= 0 else None
@@ -87,7 +95,7 @@ _CUBE: Final = Column("cube", say("cube"), "id")
 _VECTOR: Final = Column("vector", say("vector"), "id")
 _LABEL: Final = Column("label", say("part"), "message")
 _TORCH_OP: Final = Column("torch_op", say("torch operator"))
-_CODE: Final = Column("where", say("code line"))
+_CODE: Final = Column("where", say("code line"), "code", weight=0)
 _UNKNOWN: Final = Column("reason", say("cannot tell because"), "message")
 _BOUND: Final = Column("bound", say("verdict"), "word", "verdict.bound")
 _BASIS: Final = Column("basis", say("basis"), "word", "verdict.basis")
@@ -166,17 +174,33 @@ _OF_DEVICES: Final = (
         *WHO,
         Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
         Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
-        Column("ns", say("waiting for the host"), "ms"),
+        Column("ns", say("waiting for the host"), "ms", weight=0),
         Column("share", say("% of the wait"), "share", lambda d, b: b.ns / d.window.host_wait_ns, whole=1.0),
         Column("count", say("intervals"), "count", weight=2),
         _CODE,
     ), topic="host", go=lambda at, device, b: at.named(device, "wait", f"{b.cause}: {b.name}")),
+    Table("host_work", say("what the host did, each by itself"), each("hosts", "work"), (
+        Column("rank", say("rank"), "id", weight=0, quiet=True),
+        Column("cause", say("cause"), "word", weight=0, brief=lambda *row: CAUSE.get(row[-1].cause, row[-1].cause)),
+        Column("name", say("host activity"), weight=0, brief=lambda *row: _NO_NAMES.get(row[-1].name, row[-1].name)),
+        Column("self_ns", say("by itself"), "ms"),
+        Column("per_step", say("per step"), "ms", lambda run, work: round(work.self_ns / run.per_step)),
+        Column("share", say("% of the steps"), "share", lambda run, work: work.self_ns / run.span_ns, whole=1.0),
+        Column("calls", say("calls"), "count"),
+        _CODE,
+    ), topic="host", go=lambda at, _, work: at.anywhere("host", work.name)),
+    Table("host_steps", say("steps of the host"), each("hosts", "steps"), (
+        Column("rank", say("rank"), "id", weight=0, quiet=True),
+        _STEP,
+        Column("start_ns", say("start"), "ms"),
+        Column("length_ns", say("length"), "ms"),
+    ), topic="time", go=lambda at, run, step: at.of_host(run, step.start_ns, step.length_ns)),
     Table("dependencies", say("waiting for a dependency: what for"), each("devices", "dependencies"), (
         *WHO,
         Column("kind", say("kind"), "word", weight=0),
         Column("name", say("what for"), "kernel", weight=0),
         _STREAM,
-        Column("ns", say("waited"), "ms"),
+        Column("ns", say("waited"), "ms", weight=0),
         Column("count", say("intervals"), "count", weight=2),
         Column("certain", say("certain"), "word"),
         Column("meanwhile", say("host waited in"), weight=2),
@@ -188,7 +212,7 @@ _OF_DEVICES: Final = (
         _TORCH_OP, _COUNT,
         Column("kind", say("waits for"), "word"),
         Column("purpose", say("purpose"), "word", weight=2),
-        Column("host_ns", say("host waited"), "ms"),
+        Column("host_ns", say("host waited"), "ms", weight=0),
         Column("idle_ns", say("device idle after"), "ms"),
         *_GAIN, _CODE,
     ), topic="host", go=lambda at, device, s: at.named(device, "sync", s.name, s.torch_op, s.where)),
@@ -213,7 +237,7 @@ _OF_DEVICES: Final = (
         (*WHO, _STREAM, Column("tasks", say("tasks"), "count"), *_PARTITION), topic="time"),
     Table("operators", say("operators by total time"), operators_of, (
         _TYPE, _CORE, _COUNT,
-        Column("total_ns", say("total"), "ms"),
+        Column("total_ns", say("total"), "ms", weight=0),
         Column("share", say("% of operator time"), "share", whole=1.0),
         Column("min_ns", say("min"), "us"),
         Column("max_ns", say("max"), "us"),
@@ -479,6 +503,15 @@ _OF_DEVICES: Final = (
         Column("bytes", say("at the peak"), "mib", "bytes"),
         Column("most_bytes", say("at most"), "mib"),
     ), topic="memory"),
+    Table("memory_graphs", say("planned for graphs"), each("devices", "memory", "graphs"), (
+        *WHO,
+        Column("model", say("model")),
+        Column("graph", say("graph"), "id", weight=0),
+        Column("blocks", say("memory blocks"), "count"),
+        Column("peak_bytes", say("peak"), "mib", weight=0),
+        Column("node", say("at node"), "id"),
+        Column("largest", say("most for"), get=lambda _, memory, graph: _largest_of(graph), weight=0),
+    ), topic="memory"),
     Table("memory_curve", say("memory over time"), _curves, (
         *WHO,
         Column("start_ns", say("from"), "ms", _time, 0),
@@ -490,6 +523,7 @@ _OF_DEVICES: Final = (
     ), aside=True),
     *EFFICIENCY_TABLES,
     ROOFLINE,
+    COLLECTIVES,
     *COMPARISON_TABLES,
 )
 # fmt: on
@@ -500,6 +534,11 @@ _OF_DEVICES: Final = (
 
 def _no_device(result: Result) -> Message | None:
     return None if result.devices else say("as no device task is recorded in this data")
+
+
+def _of_devices(result: Result) -> Message | None:
+    why = say("as devices were recorded: what the host did while they waited is in --table blame")
+    return why if result.devices else None
 
 
 def _no_job(result: Result) -> Message | None:
@@ -553,6 +592,8 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     "typical": lambda result: _no_step(result) or say("as no two steps are alike"),
     "what_if": _no_replay,
     "blame": _not_seen(say("as the device is not seen to wait for the host")),
+    "host_work": _of_devices,
+    "host_steps": _of_devices,
     "dependencies": _not_seen(say("as the device is not seen to wait for anything but the host")),
     "syncs": _not_seen(say("as the host is not seen to wait for the device")),
     "vendor": _unless_read(
@@ -569,10 +610,12 @@ _EMPTY: Final[dict[str, Callable[[Result], Message | None]]] = {
     "efficiency_steps": lambda result: no_efficiency(result) or _no_step(result),
     "efficiency_phases": no_efficiency,
     "roofline": lambda result: no_efficiency(result) or no_roofs(result),
+    "collective_rates": no_collectives,
     "memory_peak": _no_split,
     "memory_blocks": _no_split,
     "memory_steps": lambda result: _no_memory(result) or _no_step(result),
     "memory_modules": lambda result: _no_memory(result) or say("as no file tells what modules of CANN have"),
+    "memory_graphs": lambda result: _no_memory(result) or say("as no static_op_mem*.csv tells what graphs plan"),
     "super_kernel_checks": lambda _: say("as no earlier profile was given (--before)"),
 }
 

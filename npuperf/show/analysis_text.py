@@ -19,6 +19,7 @@ from npuperf.show import analysis_report as parts
 from npuperf.show import comparison_text as compared
 from npuperf.show import device_text, terminal
 from npuperf.show.analysis_tables import NAMED
+from npuperf.show.brief import recap, render_brief
 from npuperf.show.efficiency_tables import of_peak
 from npuperf.show.efficiency_text import efficiency_sections
 from npuperf.show.finding_text import finding_lines, footer, scope_sections, what_if_lines
@@ -29,10 +30,10 @@ from npuperf.show.memory_text import memory_sections, only_memory
 from npuperf.show.sheet import problem_lines, warnings
 from npuperf.show.tables import EXTRA, Cell, Column, Table, fill, filled, how_many, tables_of
 from npuperf.show.terminal import Fitted, Text, indented, line, line_text, print_all, rows_of, section
-from npuperf.show.words import BOUND, any_of, spark, sure, verdict_of
+from npuperf.show.words import BOUND, any_of, asked_lines, spark, sure, verdict_of
 
-#: There are no more lines on the screen of a job, whatever the number of ranks.
-_LINES: Final = 45
+#: There are no more lines on the screen of a job, whatever the number of ranks, with the last of them.
+_LINES: Final = 48
 _DEVICES, _OPERATORS, _STEPS = 16, 8, 5
 #: A bar beside numbers has no less room than this, and no more; sections stand so much to the right.
 _NARROWEST, _WIDEST, _INDENT = 16, 120, 2
@@ -44,22 +45,32 @@ def render_text(result: Result, view: View) -> str:
     """Return the report, or one table of it."""
     if view.table is not None:
         return terminal.render_text(result, view)
+    if view.brief:
+        return render_brief(result, view)
+    end = print_all([Text(), line(recap(result), "bold")], view)
+    more = print_all(map(line_text, asked_lines(result)), view)  # for which room is made
+    return _report(result, view, _LINES - end.count("\n") + more.count("\n")) + end
+
+
+def _report(result: Result, view: View, room: int) -> str:
+    """Return the report without its last line; that of a job has ``room`` for so many lines."""
     comparison = result.comparison
     if comparison is not None and not view.full:  # and, shortened, what limits it whatever the other one was like
         parts = [*_compared(result, comparison, view)]
         itself = say("this run by itself (--full shows all of it)")
-        parts.append(section(itself, line(run_line(result)), _verdict(result)))
+        asked = map(line_text, asked_lines(result))
+        parts.append(section(itself, line(run_line(result)), _verdict(result), *asked))
         return print_all([*parts, *finding_lines(result, view, _PROBLEMS, brief=True), *footer(result, view, 0)], view)
     if result.cluster:
-        report = _job(result, result.cluster, view)
+        report = _job(result, result.cluster, view, room)
     else:
         parts = [*_head(result, view), *_devices(result, view), *finding_lines(result, view)]
-        parts += _all_tables(result, view) if view.full else ()
+        parts += (*_ran(result), *_all_tables(result, view)) if view.full else ()
         report = print_all([*parts, *footer(result, view)], view)
     return report if comparison is None else f"{print_all(_compared(result, comparison, view), view)}\n{report}"
 
 
-def _job(result: Result, cluster: Cluster, view: View) -> str:
+def _job(result: Result, cluster: Cluster, view: View, most: int) -> str:
     """Return what the ranks tell together, as brief as one screen demands; with ``full`` what each of them does."""
     from npuperf.show import job_screen  # which one device has no use for
 
@@ -74,6 +85,7 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
         yield from finding_lines(more, view, room.findings, brief=room.brief and not view.full)
         if view.full:
             yield from _devices(result, view)
+            yield from _ran(result)
             yield from _all_tables(result, view)
         else:
             yield from what_if_lines(result, view, room.changes)
@@ -82,7 +94,7 @@ def _job(result: Result, cluster: Cluster, view: View) -> str:
     shown = ""
     for room in job_screen.ROOMS:
         shown = print_all(screen(room), view)
-        if view.full or view.top is not None or shown.count("\n") <= _LINES:
+        if view.full or view.top is not None or shown.count("\n") <= most:
             break
     return shown
 
@@ -94,6 +106,7 @@ def _head(result: Result, view: View) -> Iterator[RenderableType]:
     if not only_memory(result):
         yield from _series(result, line(run_line(result), "bold"), view)
         yield _verdict(result)
+    yield from map(line_text, asked_lines(result))
     if result.comparison is None:  # which says it before
         yield from map(line_text, problem_lines(result))
         yield from device_text.gate_parts(result, view)
@@ -121,7 +134,7 @@ def _series(result: Result, said: Text, view: View) -> Iterator[RenderableType]:
     for sign, mark in zip(drawn.signs, marks, strict=True):
         picture.append(sign, "yellow" if mark == "^" else "cyan")
     meaning = chain(
-        say("from 0") if view.blocks else say("from 0 to 8, the longest"),
+        say("heights from 0") if view.blocks else say("digits from 0 to 8, the longest"),
         say("each sign: the longest of {n} steps", n=drawn.each) if drawn.each > 1 else None,
         say("the slowest device of each step") if len(result.devices) > 1 else None,
     )
@@ -155,6 +168,7 @@ def _devices(result: Result, view: View) -> Iterator[RenderableType]:
         yield from device_text.blame_lines(waiting, not alone, view)
         held = max(result.devices, key=lambda d: d.window.dependency_wait_ns)
         yield from device_text.dependency_lines(held, not alone, view)
+    yield from _hosts(result, view)
     yield from what_if_lines(result, view)
     if not view.full:  # where they are among the tables
         if alone and not result.devices[0].typical_step:
@@ -164,6 +178,18 @@ def _devices(result: Result, view: View) -> Iterator[RenderableType]:
     yield from efficiency_sections(result, view)
     yield from memory_sections(result, view)
     yield from scope_sections(result, view)
+
+
+def _hosts(result: Result, view: View) -> Iterator[RenderableType]:
+    """Say what hosts without a device did, and how to learn more where nothing is recorded for much of the time."""
+    yield from _compact(_COMPACT_HOST, result, view, _OPERATORS)
+    work = [work for run in result.hosts for work in run.work]
+    untold = sum(w.self_ns for w in work if w.cause == "unrecorded") / max(sum(w.self_ns for w in work), 1)
+    has_frames = any(w.cause == "python" for w in work)
+    is_ours = bool(result.workload.command)  # else other profilers have other words for it
+    if is_ours and not has_frames and untold >= device_text.WORTH:
+        yield indented(line(say("{share} of it: nothing recorded; the program's own functions are with npuperf profile "
+                                "--stack", share=share(untold)), "dim"))  # fmt: skip
 
 
 def _partition(result: Result, view: View) -> RenderableType:
@@ -243,18 +269,24 @@ _COMPACT_DEVICES: Final = (
     .titled(say("devices, in % of span"))
 )
 _COMPACT_STEPS: Final = NAMED["steps"].only("step", *_SHARES).titled(say("steps, in % of span"))
+_COMPACT_HOST: Final = NAMED["host_work"].only(
+    "rank", "cause", "name", Column("ms", say("ms"), "duration", lambda run, work: work.self_ns / run.per_step),
+    Column("share", say("%"), "share", lambda run, work: work.self_ns / run.span_ns),
+    Column("calls", say("n"), "plain", lambda run, work: None if work.calls is None else work.calls / run.per_step),
+    "where",
+).titled(say("what the host did, each by itself, per step on average"))  # fmt: skip
 _COMPACT_OPERATORS: Final = NAMED["operators"].only(
     Column("type", say("type"), "kernel", weight=0),
-    Column("core", say("core"), get=lambda o, _: _CORES.get(o.core, o.core)),
+    Column("core", say("core"), get=lambda o, _: _CORES.get(o.core, o.core), weight=2),
     Column("count", say("n"), "id"),
     Column("total", say("ms"), "duration", "total_ns"),
     Column("share", say("%"), "share"),
-    Column("peak", say("peak %"), "share", of_peak),
-    Column("unit", say("busiest unit"), get=lambda o, _: _unit(o), least=17),
-    Column("blocks", say("blocks"), get=lambda o, _: _blocks(o), weight=2),
-    Column("used", say("held %"), "share", weight=2,
+    Column("peak", say("peak %"), "share", of_peak, 2),
+    Column("unit", say("busiest unit"), get=lambda o, _: _unit(o), weight=2, least=18),
+    Column("blocks", say("blocks"), get=lambda o, _: _blocks(o), weight=3),
+    Column("used", say("held %"), "share", weight=3,
            get=lambda o, _: max((u for u in (o.occupancy_cube, o.occupancy_vector) if u is not None), default=None)),
-    Column("where", say("where"), get=lambda o, _: o.where or o.torch_op),
+    Column("where", say("where"), "code", get=lambda o, _: o.where or o.torch_op, weight=0),
     Column("spread", say("min–max us"), weight=EXTRA,
            get=lambda o, _: "–".join(grouped(end / NS_PER_US, 3) for end in (o.min_ns, o.max_ns))),
     Column("torch_op", say("torch operator"), weight=EXTRA),
@@ -265,7 +297,15 @@ _COMPACT_OPERATORS: Final = NAMED["operators"].only(
 def _compact(table: Table, result: Result, view: View, rows: int) -> Iterator[RenderableType]:
     found = fill(table, result, rows_of(view, rows))
     if found.rows:
-        yield section(found.title, Fitted(found, one_line=True))
+        yield section(found.title, Fitted(found))
+
+
+def _ran(result: Result) -> Iterator[RenderableType]:
+    """Show what was run, where and when."""
+    facts = RichTable.grid(padding=(0, 2, 0, 0))
+    for said in parts.ran_lines(result):
+        facts.add_row(line(said.label or ""), Text(text(said.content), said.style, overflow="fold"))
+    yield section(say("what was run"), facts)
 
 
 def _all_tables(result: Result, view: View) -> Iterator[RenderableType]:
@@ -315,7 +355,7 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
     if rows:
         table = filled(compared.FALLS if view.width >= _ROOM else _NARROW_FALLS, rows)
         last, signs = {len(rows) - 1: "bold"}, {"+": "red", "-": "green"}
-        yield section(compared.falls_title(c), Fitted(table, one_line=not view.full, styles=last, signs=signs))
+        yield section(compared.falls_title(c), Fitted(table, styles=last, signs=signs))
     elif c.waterfall:
         yield line(compared.unchanged(c), "dim")
     if work := compared.work_line(c):
@@ -327,7 +367,7 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
     for said in map(compared.finding_line, shown):
         what = line(said.content)
         style = terminal.LINE_STYLES.get(said.style, said.style)
-        lines.add_row(line(said.label or "", style), what if view.full else terminal.one_line(what))
+        lines.add_row(line(said.label or "", style), what)
     if shown:
         n = how_many(len(shown), len(changes))
         yield section(say("findings that are new, gone or changed ({n})", n=n), lines)
@@ -344,7 +384,7 @@ def _compared(result: Result, comparison: Comparison, view: View) -> Iterator[Re
         judged = sorted(c.shifts, key=lambda shift: shift.verdict == "cannot_tell")
         changed = [(shift,) for shift in judged if shift.verdict != "same"]
         measured = [filled(_FEW_SHIFTS.titled(say("what else changed")), changed, rows_of(view, _SHIFTS))]
-    yield from (section(found.title, Fitted(found, one_line=not view.full)) for found in measured if found.rows)
+    yield from (section(found.title, Fitted(found)) for found in measured if found.rows)
     aligned = c.aligned[: rows_of(view, _ALIGNED)]
     if aligned:
         more = terminal.cut(len(aligned), len(c.aligned), _all)

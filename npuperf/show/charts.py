@@ -14,12 +14,12 @@ from npuperf.model.tuning import ResultChanges, Tuning
 from npuperf.show.comparison_text import falls, step_lines, verdict_line
 from npuperf.show.device_charts import device_charts
 from npuperf.show.efficiency_charts import efficiency_charts
-from npuperf.show.job_charts import groups, links, ranks_by_step, roots, stages, who_waits
+from npuperf.show.job_charts import groups, in_time, links, ranks_by_step, roots, stages, who_waits
 from npuperf.show.memory_charts import memory_charts
 from npuperf.show.roofline_chart import roofline_chart
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
-from npuperf.show.words import OUTCOME
+from npuperf.show.words import OUTCOME, at_most
 
 if TYPE_CHECKING:
     from npuperf.model.picture import Picture
@@ -215,7 +215,7 @@ def savings(document: Tuning) -> Chart | None:
     part = share(*(end / step for end in in_all)) if in_all and step else None
     caption = chain(
         say("what is filled is saved at least, the line ends at the most"),
-        say("together {saved} per step", saved=ns(*in_all)) if in_all else None,
+        say("together {saved} per step", saved=at_most(*in_all)) if in_all else None,
         say("{part} of a step", part=part) if part else None,
     )
     title = say("predicted saving per step of the profile")
@@ -272,7 +272,7 @@ def charts_of(document: Document, pictures: Sequence[Picture] = ()) -> list[Char
             devices = 1 if document.digest is None else document.digest.devices
             made += [falls_chart(compared), apart_chart(compared, devices), differences(compared)]
         cluster = document.cluster
-        made += [roots(cluster)] if cluster else []
+        made += [roots(cluster), in_time(cluster)] if cluster else []
         made += [ranks_by_step(document, where), *device_charts(document, where), *efficiency_charts(document.devices)]
         made += [roofline_chart(document, where)]
         made += memory_charts(document.devices)

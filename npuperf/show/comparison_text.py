@@ -28,7 +28,7 @@ from npuperf.base.units import grouped
 from npuperf.model.comparison import Comparison, FindingChange, MemoryChange, Shift, WaterfallPart, worded
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Row, Table, each
-from npuperf.show.words import CAUSE, OUTCOME, WAITED_FOR, WORDS, Line
+from npuperf.show.words import CAUSE, OUTCOME, WAITED_FOR, WORDS, Line, at_most
 
 #: Parts of a step, for people.
 PART: Final = {
@@ -130,8 +130,13 @@ def interval(shift: Shift) -> str | None:
     """Return the interval of a shift's difference, for people."""
     if shift.interval is None:
         return None
-    low, high = (measured(shift, end) for end in shift.interval)
-    return text(say("{low} to {high}", low=low, high=high))
+    low, high = shift.interval
+    if shift.unit == "ns":
+        return str(ns_change(low, high))
+    if shift.unit == "percent":
+        return str(messages.share_change(low / 100, high / 100))
+    least, most = (measured(shift, end) for end in shift.interval)
+    return text(say("{low} to {high}", low=least, high=most))
 
 
 def _for_people(name: str | None) -> Message | str | None:
@@ -185,7 +190,7 @@ COMPARISON_TABLES: Final = (
         Column("change", say("change"), "word", weight=2),
         Column("instead_of", say("instead of (inferred)"), weight=2),
         Column("replaced_by", say("replaced by (inferred)"), weight=2),
-        Column("where", say("where"), weight=2),
+        Column("where", say("where"), "code", weight=2),
         Column("torch_op", say("torch operator"), weight=2),
     ), aside=True),
     Table("parity", say("what differs between the set-ups"), each("comparison.parity"), (
@@ -260,13 +265,7 @@ def part_name(part: WaterfallPart) -> str:
         keys = (*part.replaced_by, *part.instead_of)
         if len(part.replaced_by) > 1 and all(name.startswith(f"{key} ") for name in keys):
             return text(say("{type} with other shapes (inferred)", type=key))
-        new, old = (
-            messages.series(
-                names if len(names) <= _REPLACED
-                else [*names[:_REPLACED], say("and {n} more", n=len(names) - _REPLACED)]
-            )
-            for names in (part.replaced_by or (key,), part.instead_of)
-        )  # fmt: skip
+        new, old = (messages.first_few(names, _REPLACED) for names in (part.replaced_by or (key,), part.instead_of))
         return text(say("{new} instead of {old} (inferred)", new=new, old=old))
     if part.change == "added":
         return text(say("new: {name}", name=key))
@@ -307,8 +306,26 @@ _BAR = 12
 
 def verdict_line(comparison: Comparison) -> Line:
     """Return the verdict and why it is so."""
-    why = comparison.reason or say("the steps of both sides were held against each other")
-    return Line(why, _STYLES[comparison.verdict], OUTCOME[comparison.verdict])
+    return Line(reason_of(comparison), _STYLES[comparison.verdict], OUTCOME[comparison.verdict])
+
+
+def reason_of(comparison: Comparison) -> Message:
+    """Return why the verdict is so."""
+    return comparison.reason or say("the steps of both sides were held against each other")
+
+
+def length_line(comparison: Comparison) -> Message | None:
+    """Say from what to what the mean step changed."""
+    old, new = comparison.old_step_ns, comparison.new_step_ns
+    if old is None or new is None:
+        return None
+    return say("{what} {change}", what=_whole(comparison), change=_change(old, new))
+
+
+def largest_parts(comparison: Comparison, most: int) -> list[Message]:
+    """Say what the parts changed that explain most of a difference."""
+    parts = sorted((p for p in comparison.waterfall if p.delta_ns), key=lambda p: -abs(p.delta_ns))
+    return [part_line(part) for part in parts[:most]]
 
 
 def step_lines(comparison: Comparison, devices: int = 1) -> Iterator[Line]:
@@ -335,7 +352,7 @@ def step_lines(comparison: Comparison, devices: int = 1) -> Iterator[Line]:
             steps = say_n("{n} step on each side", "{n} steps on each side", old)
         yield Line(chain(sure, chain(c.method, steps) if c.method or steps else None), label=say("difference"))
     if c.expected_ns is not None:
-        yield Line(say("{saved} per step", saved=ns(*c.expected_ns)), label=say("predicted saving"))
+        yield Line(say("{saved} per step", saved=at_most(*c.expected_ns)), label=say("predicted saving"))
 
 
 def _whole(c: Comparison) -> Message:
@@ -417,7 +434,7 @@ FALLS: Final = Table("waterfall", say("where the difference of the mean step com
     Column("calls", say("count"), weight=2),
     Column("old_ns", say("before"), "bare_us", weight=3),
     Column("new_ns", say("after"), "bare_us", weight=3),
-    Column("where", say("where"), weight=4),
+    Column("where", say("where"), "code", weight=4),
     Column("bar", NOTHING, "bar", weight=3),
 ), counted=False)
 # fmt: on

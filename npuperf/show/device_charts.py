@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum
 from typing import Final
 
 from markupsafe import Markup
 
-from npuperf.base.messages import chain, ns, say, say_n, series, share
+from npuperf.base.messages import Message, chain, ns, say, say_n, series, share
 from npuperf.base.units import short_names
-from npuperf.model.result import Blame, Device, Result, Step
+from npuperf.model.result import Device, HostRun, Result, Step, WhatIf
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.job_text import outliers_first, roots_by_gain
 from npuperf.show.matrix import grouped
@@ -33,7 +34,7 @@ from npuperf.show.svg import (
     stretched,
     words_of_part,
 )
-from npuperf.show.words import CAUSE, WORDS, named, sure
+from npuperf.show.words import CAUSE, WORDS, at_most, named, sure
 
 #: So many steps are drawn singly, and so many rows of a list.
 _STEPS, _OPERATORS, _PHASES, _CHANGES = 120, 15, 20, 12
@@ -63,6 +64,8 @@ _CORE_WORDS: Final = {
     "c-communication": say("communication"),
     "c-unattributed": say("other or unknown"),
 }
+#: Processes without a device that are drawn.
+_RUNS: Final = 4
 #: A tenth less of a resource is what elasticities are about.
 _TENTH: Final = 0.1
 
@@ -81,10 +84,12 @@ def device_charts(result: Result, where: Whereabouts) -> Iterator[Chart | None]:
         yield _partition(device, several)
         yield _steps(device, several, where)
         yield _typical_step(device, several)
-    yield _elasticity(result)
-    yield _what_if(result)
+    scale = _saved(result)  # they stand side by side
+    yield _elasticity(result, scale)
+    yield _what_if(result, scale)
     if device is not None:
         yield _blame(device, several, where)
+    yield from _host_work(result.hosts)
     yield _operators(result, where)
     if device is not None:
         yield _cores_over_time(device, several)
@@ -123,7 +128,7 @@ def _steps(device: Device, several: bool, where: Whereabouts) -> Chart | None:
     odd = {step.step for step in device.typical_step.odd} if device.typical_step else set()
     sums = [[sum(column) for column in zip(*(parts_of_step(s.partition) for s in g), strict=True)] for g in groups]
     means = [[part / len(g) for part in parts] for g, parts in zip(groups, sums, strict=True)]
-    highest = max(map(sum, means))
+    highest = max(map(fsum, means))
     if not highest:
         return None
     columns = []
@@ -137,7 +142,7 @@ def _steps(device: Device, several: bool, where: Whereabouts) -> Chart | None:
         ]
         if any(step.step in odd for step in group):
             blocks.append(rect(left, _HEIGHT + 2, width, _MARK - 2, "odd"))
-        told = [say("{name}: {time}", name=_step_name(group), time=ns(round(sum(parts))))]
+        told = [say("{name}: {time}", name=_step_name(group), time=ns(round(fsum(parts))))]
         told += [
             say("{name}: {time}", name=words_of_part(device, field, words), time=ns(round(part)))
             for (field, words, _), part in zip(STEP_PARTS, parts, strict=True)
@@ -179,8 +184,12 @@ def _axes(picture: Markup, most: str, least: str, first: str, last: str) -> Mark
 # --- what would save time ---------------------------------------------------------------------------------------------
 
 
-def _what_if(result: Result) -> Chart | None:
-    """Draw what changes would save: from nothing to the least, and as an interval to the most."""
+#: A what-if with what it saves: ns per step, and percent, least and most.
+_Change = tuple[WhatIf, tuple[int, int], tuple[float, float]]
+
+
+def _changes(result: Result) -> tuple[list[_Change], int]:
+    """Return the changes that are drawn, those that were asked for first, and how many save nothing."""
     alone = len(result.devices) == 1
     found = [
         (w, w.gain_ns_per_step, w.gain_pct_interval)
@@ -189,10 +198,23 @@ def _what_if(result: Result) -> Chart | None:
     ]
     gaining = [one for one in found if one[0].asked or (one[0].gain_pct or 0) > 0]
     shown = sorted(gaining, key=lambda one: (not one[0].asked, -one[2][1]))[:_CHANGES]
+    return shown, len(found) - len(gaining)
+
+
+def _saved(result: Result) -> tuple[float, float]:
+    """Return the one scale of what changes and a tenth less of each resource save, in percent: from where to where."""
+    told = result.verdict.elasticity
+    tenths = [100 * _TENTH * value for value in (told.host, told.compute, told.communication)] if told else []
+    ends = [end for _, _, pct in _changes(result)[0] for end in pct]
+    return min(0.0, *tenths, *ends, 0.0), max(0.0, *tenths, *ends, 100 * _TENTH if told else 0.0)
+
+
+def _what_if(result: Result, scale: tuple[float, float]) -> Chart | None:
+    """Draw what changes would save: from nothing to the least, and as an interval to the most."""
+    shown, without = _changes(result)
     if not shown:
         return None
-    most, least = max(pct[1] for _, _, pct in shown), min(0.0, *(pct[0] for _, _, pct in shown))
-    without = len(found) - len(gaining)
+    most = max(pct[1] for _, _, pct in shown)
     span = say("a step") if shown[0][0].gain_per == "step" else say("the window")
     caption = chain(
         say("saved, in % of {span}: what is filled is saved at least, the line ends at the most", span=span),
@@ -201,17 +223,17 @@ def _what_if(result: Result) -> Chart | None:
     )
     rows = []
     for w, gain_ns, (low, high) in shown:
-        change, saved = say("{change}", change=w.expr), say("saves {saved}", saved=ns(*gain_ns))
+        change, saved = say("{change}", change=w.expr), say("saves {saved}", saved=at_most(*gain_ns))
         pieces = [Piece(0, low, "c-gain")]
         if high > low:
             pieces.append(Piece(low, high, "c-gain", look="whisker"))
         note = saved if w.title is None else chain(change, saved, by=" · ")
         rows.append(BarRow(w.title or change, share(low / 100, high / 100), pieces, note))
     # What comes to nothing on every line has no scale: any does.
-    return Chart("what-if", say("what if (replayed)"), caption, bars(rows, least, most or 1.0))
+    return Chart("what-if", say("what if (replayed)"), caption, bars(rows, scale[0], scale[1] or 1.0))
 
 
-def _elasticity(result: Result) -> Chart | None:
+def _elasticity(result: Result, scale: tuple[float, float]) -> Chart | None:
     """Draw how much shorter the whole gets with a tenth less of each resource."""
     found = result.verdict.elasticity
     if found is None:
@@ -222,15 +244,15 @@ def _elasticity(result: Result) -> Chart | None:
         (say("10 % less communication time"), found.communication, "c-communication"),
     )
     rows = [
-        BarRow(name, say("saves {share}", share=share(_TENTH * value)), [Piece(0, value, colour)])
+        BarRow(name, say("saves {share}", share=share(_TENTH * value)), [Piece(0, 100 * _TENTH * value, colour)])
         for name, value, colour in values
     ]
-    low, high = min(0.0, *(v for _, v, _ in values)), max(1.0, *(v for _, v, _ in values))
-    caption = None
-    if high == 1:
-        caption = say("a bar over the whole width: the time shrinks as much as the resource does")
+    whole = share((scale[1] - scale[0]) / 100)
+    caption = say("the whole width is {share}", share=whole)
+    if _changes(result)[0]:
+        caption = say("the whole width is {share}, here and in the chart of changes", share=whole)
     title = say("how much depends on what: a tenth less of each")
-    return Chart("elasticity", title, caption, bars(rows, low, high))
+    return Chart("elasticity", title, caption, bars(rows, *scale))
 
 
 # --- what it waited for, and what it did ------------------------------------------------------------------------------
@@ -238,29 +260,47 @@ def _elasticity(result: Result) -> Chart | None:
 
 def _blame(device: Device, several: bool, where: Whereabouts) -> Chart | None:
     """Draw waiting for the host by cause, by what the host did, by line of code: as wide as it is long."""
-    total = sum(piece.ns for piece in device.blame)
-    if total <= 0:
-        return None
-    causes: dict[str, dict[str, list[Blame]]] = {}
-    for piece in device.blame:
-        causes.setdefault(piece.cause, {}).setdefault(piece.name, []).append(piece)
+    whole = say("waiting for the host, {time}", time=ns(sum(piece.ns for piece in device.blame)))
+    title = named(device, say("waiting for the host: what the host did"), several)
+    done = ((p.cause, p.name, p.ns, p.where, where.row(NAMED["blame"], (device, p))) for p in device.blame)
+    return _done("blame", title, whole, done)
+
+
+def _host_work(runs: Sequence[HostRun]) -> Iterator[Chart | None]:
+    """Draw what the host did where there is no device, of each of the first processes."""
+    for run in runs[:_RUNS]:
+        title = say("what the host did, each by itself")
+        if run.rank is not None and len(runs) > 1:
+            title = say("rank {rank}: {title}", rank=run.rank, title=title)
+        whole = say_n("{n} step, {span} in all", "{n} steps, {span} in all", len(run.steps), span=ns(run.span_ns))
+        yield _done("host_work", title, whole, ((w.cause, w.name, w.self_ns, w.where, "") for w in run.work))
+
+
+def _done(
+    id_: str, title: Message, whole: Message, done: Iterable[tuple[str, str, int, str | None, str]]
+) -> Chart | None:
+    """Draw what the host did: of each cause, name, time (ns), line of code, and where it is in the timeline."""
+    causes: dict[str, dict[str, list[tuple[int, str | None, str]]]] = {}
+    for cause, name, time, line, go in done:
+        causes.setdefault(cause, {}).setdefault(name, []).append((time, line, go))
     slabs = []
     for cause, doings in causes.items():
         inside = []
         for name, pieces in doings.items():
-            lines = tuple(Slab(p.where, p.ns) for p in sorted(pieces, key=lambda p: -p.ns) if p.where)
-            go = where.row(NAMED["blame"], (device, pieces[0]))
-            inside.append(Slab(plain(WORDS.get(name, name)), sum(p.ns for p in pieces), lines, go))
+            lines = tuple(Slab(line, time) for time, line, _ in sorted(pieces, key=lambda p: -p[0]) if line)
+            inside.append(Slab(plain(WORDS.get(name, name)), sum(time for time, *_ in pieces), lines, pieces[0][2]))
         inside.sort(key=lambda slab: -slab.size)
         slabs.append(Slab(plain(CAUSE.get(cause, cause)), sum(slab.size for slab in inside), tuple(inside)))
     slabs.sort(key=lambda slab: -slab.size)
-    root = Slab(plain(say("waiting for the host, {time}", time=ns(total))), total, tuple(slabs))
+    total = sum(slab.size for slab in slabs)
+    if total <= 0:
+        return None
+    root = Slab(plain(whole), total, tuple(slabs))
     caption = chain(
         say("top to bottom: cause, what the host did, line of code; as wide as it takes time"),
         say("most of it: {cause} ({share})", cause=slabs[0].name, share=share(slabs[0].size / total)),
     )
-    title = named(device, say("waiting for the host: what the host did"), several)
-    return Chart("blame", title, caption, icicle(root, plain(chain(title, caption))), wide=True)
+    return Chart(id_, title, caption, icicle(root, plain(chain(title, caption))), wide=True)
 
 
 def _operators(result: Result, where: Whereabouts) -> Chart | None:

@@ -81,7 +81,7 @@ def phase_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
         strip = in_letters(pieces, min(view.width - 2, _WIDEST))
         table = filled(_STRETCHES, [(found[i],) for i in sorted(longest)])
         legend = terminal.legend_of({_LETTER[s.bound]: WORDS[s.bound] for s in found}, _COLOURS)
-        lines += [terminal.painted(strip, _COLOURS), legend, Fitted(table, one_line=True)]
+        lines += [terminal.painted(strip, _COLOURS), legend, Fitted(table)]
     lines += cut(len(longest), len(found), lambda few: say("the longest {shown} phases; --full shows all", shown=few))
     shown = odd[: rows_of(view, _ODD)]
     lines += [line(say("unusual: step {step}, {why}", step=step.step, why=step.why), "yellow") for step in shown]
@@ -112,7 +112,7 @@ _CAUSE_COLUMNS: Final = NAMED["blame"].only(
     Column("cause", say("cause"), get=lambda c: text(CAUSE.get(c.cause, c.cause)), weight=0),
     Column("ns", say("ms"), "duration", weight=0),
     Column("share", say("%"), "share", lambda c: c.ns / c.wait),
-    Column("doing", say("mostly")),
+    Column("doing", say("mostly"), weight=0),
     Column("count", say("intervals"), "count", weight=EXTRA),
 )
 
@@ -141,7 +141,7 @@ def blame_lines(device: Device, several: bool, view: View) -> Iterator[Renderabl
                               kind=known, call=call, count=site.count, idle=ns(site.idle_ns)), "yellow"))  # fmt: skip
     title = say("waiting for the host, {wait}: what it did ({shown} causes), in % of the wait",
                 wait=ns(wait), shown=how_many(len(table.rows), table.total))  # fmt: skip
-    yield section(named(device, title, several), Fitted(table, one_line=True), *syncs)
+    yield section(named(device, title, several), Fitted(table), *syncs)
 
 
 def _mostly(lines: Sequence[_Named]) -> _Named:
@@ -279,7 +279,7 @@ _COLUMNS: Final = NAMED["dependencies"].only(
     Column("what", say("what for"), "message", weight=0),
     Column("ns", say("ms"), "duration", weight=0),
     Column("share", say("%"), "share", lambda w: w.ns / w.wait),
-    Column("example", say("mostly"), "message"),
+    Column("example", say("mostly"), "message", weight=0),
 )
 
 
@@ -302,4 +302,4 @@ def dependency_lines(device: Device, several: bool, view: View) -> Iterator[Rend
     notes = [line(needs, "dim")] if needs and unrecorded >= WORTH * device.window.span_ns else []
     title = say("waiting for a dependency, {wait}: what for ({shown} kinds), in % of the wait",
                 wait=ns(wait), shown=how_many(len(table.rows), table.total))  # fmt: skip
-    yield section(named(device, title, several), Fitted(table, one_line=True), *notes)
+    yield section(named(device, title, several), Fitted(table), *notes)

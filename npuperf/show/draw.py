@@ -22,12 +22,12 @@ from npuperf.device.steps import numbers_repeat
 from npuperf.device.study import Study
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.match import split_exposed, turns
-from npuperf.model.device import DeviceProfile
+from npuperf.model.device import DeviceProfile, HostProfile
 from npuperf.model.groups import distinct, first_rows, group_sums, numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, U8
-from npuperf.model.picture import Exact, Lane, LaneSlices, Picture, place_name
-from npuperf.model.result import Device, Result
+from npuperf.model.picture import NO_DEVICE, Exact, Lane, LaneSlices, Picture, place_name
+from npuperf.model.result import Device, HostRun, Result
 from npuperf.model.tasks import Work
 from npuperf.model.thresholds import Thresholds
 from npuperf.readers.log import Progress
@@ -35,10 +35,15 @@ from npuperf.readers.recording import Reading, Recording
 from npuperf.show.lanes import (
     COLOUR,
     Buckets,
+    Canvas,
     Drawing,
+    Facts,
+    HostSide,
     Names,
+    clock_lane,
     core_lanes,
     host_lanes,
+    memory_lane,
     parts_lane,
     slices,
     stream_lanes,
@@ -295,6 +300,8 @@ _FEWEST_BUCKETS: Final = 1024
 SLICES: Final = 24_000
 #: The part of a picture's slices that tasks may have.
 _OF_TASKS: Final = 2
+#: The part that host events may have beside them.
+_OF_HOST: Final = 4
 
 #: How the devices of different folders are told apart.
 _Key = tuple[str, int | None, int]
@@ -330,7 +337,7 @@ def draw(
     """
     chosen = choose(result, limit)
     if not chosen:
-        return ()
+        return _hosts(recording, result, limit, step, engine, progress, finished)
     in_job = result.cluster.ranks if result.cluster else []
     offsets: dict[int | None, int] = {one.rank: one.clock.offset_ns for one in in_job if one.clock is not None}
     wanted = {_key(device): (device, why, offsets.get(device.rank, 0)) for device, why in chosen}
@@ -344,6 +351,80 @@ def draw(
     pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
     drawn = {_key(picture): picture for picture in pictures}
     return tuple(drawn[key] for key in wanted if key in drawn)
+
+
+def _hosts(
+    recording: Recording,
+    result: Result,
+    limit: int,
+    step: int | None,
+    engine: Engine | None,
+    progress: Progress | None,
+    finished: Callable[[], None] | None,
+) -> tuple[Picture, ...]:
+    """Draw hosts without a device, the first ``limit`` of them."""
+    wanted = {(run.rank, run.source): run for run in result.hosts[:limit]}
+    if not wanted:
+        return ()
+    work = partial(_of_host, wanted=wanted, size=Size().shared(len(wanted)), step=step)
+    drawn = {(one.rank, one.source): one for some in recording.map(work, progress, engine, finished) for one in some}
+    return tuple(drawn[key] for key in wanted if key in drawn)
+
+
+def _of_host(
+    reading: Reading, wanted: Mapping[tuple[int | None, str], HostRun], size: Size, step: int | None
+) -> list[Picture]:
+    profile = reading.host
+    run = None if profile is None else wanted.get((profile.rank, profile.source))
+    return [draw_host(profile, run, size=size, step=step)] if profile is not None and run is not None else []
+
+
+def draw_host(profile: HostProfile, run: HostRun, *, size: Size, step: int | None = None) -> Picture:
+    """Draw the threads of a host without a device; ``run``: what the result says of it, ``step``: what it is about."""
+    side, events = HostSide.alone(profile), profile.host.events
+    steps = {
+        one.step: (run.origin_ns + one.start_ns, run.origin_ns + one.start_ns + one.length_ns) for one in run.steps
+    }
+    window = (int(events.start.min()), int(events.end.max())) if step is None else steps[step]
+    if step is not None:
+        exact = [Exact(*window, step, _ASKED, typical=True)]
+    elif steps:
+        exact = _steps_of_host(steps)
+    else:
+        starts = np.sort(events.start)
+        all_of_it = len(starts) <= size.slices
+        end = window[1] if all_of_it else max(int(starts[size.slices]), window[0] + 1)
+        exact = [Exact(window[0], end, None, _ALL if all_of_it else _BEGINNING)]
+    canvas = Canvas(Buckets.of(*window, size.buckets), exact, size.slices, Names(), Facts())
+    lanes = tuple(host_lanes(canvas, side, size.slices))
+    places = {("step", str(number)): (a - window[0], b - window[0]) for number, (a, b) in steps.items()
+              if a < window[1] and b > window[0]}  # fmt: skip
+    inside = np.flatnonzero((events.thread == side.main) & (events.start < window[1]) & (events.end > window[0]))
+    for row in _longest(events.name.codes.astype(np.int64), events.end - events.start, inside, _OPERATORS):
+        places["host", events.name[row] or ""] = int(events.start[row]) - window[0], int(events.end[row]) - window[0]
+    return Picture(
+        rank=profile.rank,
+        device=NO_DEVICE,
+        source=profile.source,
+        origin_ns=window[0],
+        span_ns=int(canvas.buckets.length.sum()),
+        lanes=lanes,
+        names=canvas.names.all(),
+        exact=tuple(Exact(s.start - window[0], s.end - window[0], s.step, s.why, s.cut, s.typical) for s in exact),
+        places=places,
+        begin_ns=window[0] - run.origin_ns,
+        facts=canvas.facts.all(),
+    )
+
+
+def _steps_of_host(steps: Mapping[int, tuple[int, int]]) -> list[Exact]:
+    """Return the host's step of median length, the longest and the shortest one, in order of time."""
+    ordered = sorted(steps, key=lambda number: (steps[number][1] - steps[number][0], number))
+    typical, shortest, longest = ordered[(len(ordered) - 1) // 2], ordered[0], ordered[-1]
+    why = {typical: _TYPICAL if len(ordered) > _EXTREMES else _ONLY if len(ordered) == 1 else _SHORTEST}
+    if len(ordered) > 1:
+        why = {shortest: _SHORTEST, longest: _LONGEST, **why}
+    return [Exact(*steps[n], n, why[n], typical=n == typical) for n in sorted(why, key=lambda n: steps[n])]
 
 
 def _key(device: Device | DeviceProfile | Picture) -> _Key:
@@ -399,15 +480,17 @@ def draw_study(
         stretches=stretches(report, window, tasks.start, most, step),
         slices=size.slices,
         names=Names(),
+        facts=Facts(),
     )
     rows, cut = drawing.near(tasks.start, tasks.end, most)
-    waits = waits_lane(drawing)
+    waits, clock, memory = waits_lane(drawing), clock_lane(drawing), memory_lane(drawing)
     lanes = (
         parts_lane(drawing),
         *([waits] if waits else []),
         *stream_lanes(drawing, rows),
-        *host_lanes(drawing),
+        *host_lanes(drawing, HostSide.of(study), size.slices // _OF_HOST),
         *core_lanes(drawing),
+        *(lane for lane in (clock, memory) if lane is not None),
     )
     places: dict[tuple[str, str], tuple[int, int]] = {}
     for kind, name, start, end in signposts(drawing):
@@ -428,4 +511,5 @@ def draw_study(
         offset_ns=offset,
         begin_ns=window[0] - report.origin_ns,
         why=why,
+        facts=drawing.facts.all(),
     )

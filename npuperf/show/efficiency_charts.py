@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from typing import Final
 
 from npuperf.base.messages import chain, ns, say, say_n, share
@@ -19,6 +20,7 @@ _COLOURS: Final[dict[EfficiencyPartName, str]] = {
     "useful_or_padded": "e-maybe",
     "padded": "e-padded",
     "cube_busy_without_formula": "c-cube",
+    "cube_uncounted": "e-uncounted",
     "cube_idle": "e-idle",
     "vector": "c-vector",
     "communication": "c-communication",
@@ -70,7 +72,7 @@ def _whole(device: Device, found: Efficiency, several: bool) -> BarRow:
         if not found.formula_share:
             value = say("busy {busy}", busy=share(found.cube_busy_share))
         return BarRow(device_name(device), value, pieces)
-    whole = grouped(sum(part.flop for part in found.parts) / TERA, 3)
+    whole = grouped(fsum(part.flop for part in found.parts) / TERA, 3)
     return BarRow(say("peak × time"), say("{flop} TFLOP, {time}", flop=whole, time=ns(found.span_ns)), pieces,
                   strong=True)  # fmt: skip
 

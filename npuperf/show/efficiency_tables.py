@@ -15,6 +15,7 @@ from npuperf.model.efficiency_result import (
     Limit,
     ModuleEfficiency,
 )
+from npuperf.model.job_result import CollectiveRate
 from npuperf.model.result import Device, Operator, Result
 from npuperf.show.tables import WHO, Column, Row, Table, each
 from npuperf.show.words import WITH_LAUNCHES
@@ -25,6 +26,7 @@ _PARTS: Final[dict[EfficiencyPartName, Message]] = {
     "useful_or_padded": say("useful or padding"),
     "padded": say("padding and masks"),
     "cube_busy_without_formula": say("busy, without a formula"),
+    "cube_uncounted": say("in kernels without counters"),
     "cube_idle": say("cube cores idle in kernels"),
     "vector": say("vector kernels"),
     "communication": say("exposed communication"),
@@ -58,6 +60,7 @@ BASES: Final = {
     "chip": say("by the chip's name"),
     "asked": say("as asked for"),
 }
+INFERRED: Final = say("inferred from waves of blocks")
 #: Peaks that are no further apart are one: counters tell the clock to less than this.
 _ONE_PEAK: Final = 1e-3
 
@@ -91,14 +94,13 @@ def _while_running(busy_flop: float | None, peak: float | None, ns: int) -> floa
 
 
 def _note(_: object, efficiency: Efficiency, part: EfficiencyPart) -> Message | None:
-    """Say what else a part may be."""
-    if part.part != "cube_idle" or not part.ns:
+    """Say what a part may be, of which counters do not tell it."""
+    if part.part != "cube_uncounted" or not part.ns:
         return None
-    found = [say("or products: no counters tell that")] if efficiency.cube_busy_flop is None else []
-    if efficiency.odd:
-        found.append(say_n("{n} kernel among it has counters that cannot be",
-                           "{n} kernels among it have counters that cannot be", efficiency.odd))  # fmt: skip
-    return chain(*found) if found else None
+    kernels = say_n("{n} kernel, which multiplies there or is idle", "{n} kernels, which multiply there or are idle",
+                    efficiency.uncounted)  # fmt: skip
+    odd = say_n("{n} has counters that cannot be", "{n} have counters that cannot be", efficiency.odd)
+    return chain(kernels, odd if efficiency.odd else None)
 
 
 def _peak_of_module(_: object, efficiency: Efficiency, one: ModuleEfficiency) -> float | None:
@@ -112,6 +114,30 @@ def _roofed(result: Result) -> Iterator[Row]:
     return ((one,) for one in sorted(known, key=lambda one: (-(one.recoverable_ns or (0, -1))[1], -one.total_ns)))
 
 
+def _known_by(_: object, found: Efficiency) -> Message:
+    return INFERRED if found.inferred else BASES[found.basis]
+
+
+def _collectives(result: Result) -> Iterator[Row]:
+    """Yield the rates of collectives: of a job's ranks together, else of each device."""
+    if result.cluster is not None and result.cluster.collective_rates:
+        return ((None, one) for one in result.cluster.collective_rates)
+    return each("devices", "collective_rates")(result)
+
+
+def _of_size(_: object, one: CollectiveRate) -> Message | None:
+    """Say what tells the size of collectives."""
+    if one.bytes is None:
+        return None
+    return say("elements") if one.by_elements else say("what moved (inferred)")
+
+
+def _ranks_of(_: object, one: CollectiveRate) -> Message | None:
+    if one.ranks is None:
+        return None
+    return say("at least {n}", n=one.ranks) if one.at_least else say("{n}", n=one.ranks)
+
+
 # fmt: off
 _FIGURES: Final = (
     Column("cube_busy_share", say("busy"), "percent"),
@@ -123,6 +149,11 @@ _FIGURES: Final = (
     Column("useful_flop_least", say("useful, min"), "tflop", "useful_flop.0", 2),
     Column("useful_flop_most", say("useful, max"), "tflop", "useful_flop.1", 2),
 )
+#: The clock that kernels ran at.
+_RAN: Final = (
+    Column("ran_mean_mhz", say("ran at, mean MHz"), "plain", "ran_mhz.1"),
+    Column("ran_least_mhz", say("ran at, min MHz"), "plain", "ran_mhz.0", 2),
+)
 #: Where the user gave the model's size.
 _OF_MODEL: Final = (
     Column("mfu_palm", say("MFU as PaLM"), "percent", "mfu.palm"),
@@ -133,6 +164,7 @@ _COUNTED: Final = (
     Column("formula_share", say("time with a formula"), "percent", weight=2),
     Column("contradictions", say("shapes that contradict"), "count", weight=2),
     Column("odd", say("odd counters"), "count", weight=2),
+    Column("uncounted", say("without counters"), "count", weight=3),
 )
 _SHARE: Final = Column("share", say("% of peak × time"), "share", whole=1.0)
 #: Of the operators: stand last, so that columns of CSV keep their places.
@@ -156,7 +188,8 @@ EFFICIENCY_TABLES: Final = (
         Column("cube_cores", say("cube cores"), "id"),
         Column("clock_mhz", say("MHz"), "plain"),
         Column("peak_flop_per_s", say("peak"), "tflops"),
-        Column("basis", say("peak known"), "word", weight=2, brief=lambda _, found: BASES[found.basis]),
+        Column("basis", say("peak known"), "word", weight=2, brief=_known_by),
+        Column("peak_throttled", say("or, throttled throughout"), "tflops", "most_flop_per_s", 3),
         Column("span_ns", say("span"), "ms", weight=2),
         *_FIGURES,
         *_OF_MODEL,
@@ -188,16 +221,38 @@ EFFICIENCY_TABLES: Final = (
         *WHO,
         Column("step", say("step"), "id", weight=0),
         Column("span_ns", say("span"), "ms", weight=2),
-        *_FIGURES, *_OF_MODEL, *_COUNTED,
+        *_FIGURES, *_OF_MODEL, *_RAN, *_COUNTED,
     ), topic="efficiency", go=lambda at, device, s, _: at.stretch(device, s.start_ns, s.partition.span_ns)),
     Table("efficiency_phases", say("efficiency by phase"), each("devices", "phases", "efficiency"), (
         *WHO,
         Column("start_ns", say("start"), "ms", weight=0),
         Column("end_ns", say("end"), "ms", weight=0),
         Column("label", say("part"), "message"),
-        *_FIGURES, *_COUNTED,
+        *_FIGURES, *_RAN, *_COUNTED,
     ), topic="efficiency", go=lambda at, device, p, _: at.stretch(device, p.start_ns, p.end_ns - p.start_ns)),
 )
+COLLECTIVES: Final = Table("collective_rates", say("bandwidth of collectives, as NCCL-tests counts it"),
+                           _collectives, (
+    *WHO,
+    Column("kind", say("operation"), weight=0),
+    Column("group", say("kind of group")),
+    Column("ranks", say("ranks"), "message", _ranks_of, 0),
+    Column("size_class", say("size"), weight=0),
+    Column("transport", say("transport")),
+    Column("operations", say("operations"), "count"),
+    Column("bytes", say("bytes"), "count", weight=3),
+    Column("size_by", say("size known by"), "message", _of_size, 2),
+    Column("time_least_ns", say("not waiting, min"), "ms", "time_ns.0", 2),
+    Column("time_most_ns", say("not waiting, max"), "ms", "time_ns.1", 2),
+    Column("algorithm_least", say("algorithm, min GB/s"), "plain", "algorithm_gb_per_s.0", 2),
+    Column("algorithm_most", say("algorithm, max GB/s"), "plain", "algorithm_gb_per_s.1", 2),
+    Column("bus_least", say("bus, min GB/s"), "plain", "bus_gb_per_s.0", 0),
+    Column("bus_most", say("bus, max GB/s"), "plain", "bus_gb_per_s.1", 0),
+    Column("link_gb_per_s", say("one link while used, GB/s"), "plain"),
+    Column("links", say("links side by side"), "count"),
+    Column("reference_gb_per_s", say("vendor's GB/s"), "plain", weight=2),
+    Column("unaligned", say("not in 512 bytes"), "count", weight=2),
+), topic="efficiency")
 ROOFLINE: Final = Table("roofline", say("roofs of operators, by what could be won"), _roofed, (
     Column("type", say("type"), "kernel", weight=0),
     Column("core", say("core"), weight=0),
@@ -247,6 +302,11 @@ def no_modules(result: Result) -> Message | None:
         "as no module and no range of the program's is recorded around kernels on cube cores (npuperf profile "
         "--modules)"
     )
+
+
+def no_collectives(_: Result) -> Message:
+    """Say what tells how fast collectives are."""
+    return say("as no operation between ranks is recorded whose kind and time are known (npuperf profile --level 1)")
 
 
 def no_roofs(_: Result) -> Message:

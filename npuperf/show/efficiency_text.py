@@ -11,7 +11,7 @@ from npuperf.base.messages import Message, Quantity, chain, number, say, say_n, 
 from npuperf.model.efficiency_result import Efficiency, ModelWork
 from npuperf.model.result import Device, Result, least_efficient
 from npuperf.show.device_text import WORTH
-from npuperf.show.efficiency_tables import BASES, CAUSES, words_of
+from npuperf.show.efficiency_tables import BASES, CAUSES, INFERRED, words_of
 from npuperf.show.formats import View
 from npuperf.show.terminal import legend_of, line, painted, section
 from npuperf.show.words import Line, device_name, in_letters
@@ -23,6 +23,7 @@ _LETTERS: Final = {
     "useful_or_padded": ("u", "bright_green"),
     "padded": ("P", "bright_blue"),
     "cube_busy_without_formula": ("B", "bright_cyan"),
+    "cube_uncounted": ("?", "white"),
     "cube_idle": ("I", "red"),
     "vector": ("V", "cyan"),
     "communication": ("M", "magenta"),
@@ -33,8 +34,8 @@ _LETTERS: Final = {
     "unattributed": (".", "dim"),
 }
 _COLOURS: Final = dict(_LETTERS.values())
-#: Work on cube cores that is not lost.
-_DONE: Final = ("useful", "useful_or_padded", "cube_busy_without_formula")
+#: What is not lost, for all that is known.
+_DONE: Final = ("useful", "useful_or_padded", "cube_busy_without_formula", "cube_uncounted")
 _LOST: Final = 3
 #: Parts below this share of peak × time read as nothing.
 LEAST: Final = 0.0005
@@ -53,9 +54,13 @@ def says_something(found: Efficiency) -> bool:
 def efficiency_title(found: Efficiency, device: Device | None = None) -> Message:
     """Say how much of the peak is used, as counters tell, else as shapes do; ``device``: which, of several."""
     peak = say("{peak}", peak=tflops(found.peak_flop_per_s))
-    known = say("{basis}", basis=BASES[found.basis])
+    known = say("{basis}", basis=INFERRED if found.inferred else BASES[found.basis])
     if found.cube_cores is not None and found.clock_mhz is not None:
         known = say("{cores} × {mhz} MHz, {basis}", cores=found.cube_cores, mhz=number(found.clock_mhz), basis=known)
+    if found.most_flop_per_s is not None:
+        known = say(
+            "{known}, or a chip of {peak} that is throttled throughout", known=known, peak=tflops(found.most_flop_per_s)
+        )
     if found.cube_busy_share is None:
         said = say("cube cores useful {useful} of {peak}, inferred from shapes alone ({known})",
                    useful=interval(found.hfu), peak=peak, known=known)  # fmt: skip
@@ -129,6 +134,10 @@ def notes_of(found: Efficiency) -> Iterator[Message]:
     if found.odd:
         yield say_n("{n} kernel has counters that cannot be, which are not counted",
                     "{n} kernels have counters that cannot be, which are not counted", found.odd)  # fmt: skip
+    if found.uncounted > found.odd and found.cube_busy_flop is not None:
+        yield say_n("{n} kernel on cube cores has no counters: whether it multiplies is not told",
+                    "{n} kernels on cube cores have no counters: whether they multiply is not told",
+                    found.uncounted - found.odd)  # fmt: skip
     if found.formula_share == 0:
         yield say("no kernel on cube cores has shapes and a formula that tell what is useful")
     elif found.formula_share is not None and found.formula_share < 1:

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 
-from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, mib, ns, say, say_n, series, share
+from npuperf.base.messages import NOTHING, Message, Parameter, chain, factor, ns, say, say_n, series
 from npuperf.base.units import percents
 from npuperf.model.result import CoreSplit, Device, Finding, Result, RuleCheck, SuperKernelScope, WhatIf
 from npuperf.show.analysis_tables import NAMED
@@ -16,8 +16,8 @@ from npuperf.show.device_text import WORTH
 from npuperf.show.formats import View
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Table, each, filled
-from npuperf.show.terminal import Fitted, Text, code, cut, hanging, line, one_line, rows_of, section
-from npuperf.show.words import WORDS, device_name, elsewhere, folded, gain, lost_lines, named, sure, thresholds_line
+from npuperf.show.terminal import Fitted, Text, code, cut, hanging, line, rows_of, section
+from npuperf.show.words import WORDS, elsewhere, folded, gain, lost_lines, missed, named, saving, sure, thresholds_line
 
 _SEVERITY: Final = {"high": "bold red", "medium": "yellow", "low": "dim"}
 _CHANGES, _FINDINGS, _WARNINGS, _FEW = 2, 3, 3, 3
@@ -27,34 +27,13 @@ def _saved_share(w: WhatIf) -> str | None:
     if w.gain_pct_interval is None:
         return None
     low, high = (pct / 100 for pct in w.gain_pct_interval)
-    return percents(low, high).removesuffix(" %").replace(" to ", "–")
+    return percents(low, high).removesuffix(" %")
 
 
 def _worth(w: WhatIf) -> bool:
     """Tell whether a change is worth a line: what it saves, or what it may save where that cannot be told."""
     least, most = w.gain_pct_interval or (0.0, 0.0)
     return max(w.gain_pct or 0.0, most if not least else 0.0) >= 100 * WORTH
-
-
-def _lower(w: WhatIf, several: bool) -> Message:
-    """Say how a peak of memory changes, from what can be to what is certain, and what that presupposes; or why not."""
-    asked = say("{change}", change=w.expr)
-    if several:
-        asked = say("{change} on {device}", change=asked, device=device_name(w))
-    if w.gain_bytes is None:
-        return say("{change}: {note}", change=asked, note=w.reason)
-    least, most = w.gain_bytes
-    lower = say("{bytes} less", bytes=mib(least, most))
-    if w.recorded_bytes is not None:
-        now, then = mib(w.recorded_bytes), mib(w.recorded_bytes - most, w.recorded_bytes - least)
-        lower = (
-            say("peak {now} → {then}", now=now, then=then)
-            if any(w.gain_bytes)
-            else say("the peak stays {now}", now=now)
-        )
-        if w.peak_of == "process":
-            lower = say("the process's memory {now} → {then}", now=now, then=then)
-    return say("{change}: {note}", change=asked, note=chain(lower, *w.assumes))
 
 
 def _change(w: WhatIf) -> str:
@@ -72,26 +51,13 @@ _COMPACT: Final = NAMED["what_if"].only(
 
 
 def what_if_lines(result: Result, view: View, most: int = _CHANGES) -> Iterator[RenderableType]:
-    """Show the user's questions and, for one device or for a job as a whole, the most rewarding changes."""
-    of_memory = [w for w in result.what_if if w.asked and w.peak_of is not None]
-    asked = [w for w in result.what_if if w.asked and w.peak_of is None]
+    """Show the most rewarding changes, of one device or of a job as a whole; the user's own stand below the verdict."""
     whole = len(result.devices) == 1
-    standard = [w for w in result.what_if if not w.asked and _worth(w)]
-    standard = sorted((w for w in standard if whole or w.device is None), key=lambda w: -(w.gain_pct or 0))
-    rows = asked + standard[: rows_of(view, most)]
+    standard = [w for w in result.what_if if not w.asked and _worth(w) and (whole or w.device is None)]
+    rows = sorted(standard, key=lambda w: -(w.gain_pct or 0))[: rows_of(view, most)]
     if rows:
-        replays = [d.replay for d in result.devices] if result.cluster is None else [result.cluster.replay]
-        errors = [replay.error for replay in replays if replay and replay.usable]
-        off = say("{error} off the measured window", error=share(max(errors))) if errors else None
-        about = chain(say("replayed"), off, say("in % of span"))
-        table = filled(_COMPACT, [(w,) for w in rows])
-        yield section(say("what if ({about})", about=about), Fitted(table, one_line=not view.full))
-    if of_memory:
-        alike = dict[tuple[str, Message | None, int], list[WhatIf]]()  # what cannot be told is told once
-        for place, w in enumerate(of_memory):
-            alike.setdefault((w.expr, w.reason, place if w.reason is None else -1), []).append(w)
-        title = say("what if, of memory (the allocator's events replayed)")
-        yield section(title, *(line(chain(_lower(of[0], not whole), elsewhere(len(of)))) for of in alike.values()))
+        about = chain(say("replayed"), missed(result), say("in % of span"))
+        yield section(say("what if ({about})", about=about), Fitted(filled(_COMPACT, [(w,) for w in rows])))
 
 
 def finding_lines(
@@ -108,7 +74,7 @@ def finding_lines(
     shown = problems[: rows_of(view, most)]
     for finding, devices in shown:
         what = line(chain(finding.title, elsewhere(devices), gain(finding)))
-        lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), one_line(what) if brief else what)
+        lines.add_row(line(WORDS[finding.severity], _SEVERITY[finding.severity]), what)
         if brief:
             continue
         others = finding.alternatives
@@ -186,7 +152,8 @@ def footer(result: Result, view: View, most: int = _WARNINGS) -> Iterator[Render
         for name in source.files:
             add("·", name)
         add("·", thresholds_line(result))
-    yield lines
+    if lines.row_count:
+        yield lines
 
 
 def _vendor_line(result: Result, full: bool) -> Message | None:
@@ -252,16 +219,11 @@ def _split(device: Device, split: CoreSplit, several: bool, view: View) -> Rende
     if split.gain_ns_per_step is None or split.gain_pct is None or split.span_ns is None:
         return section(heading, line(say("cannot tell: {reason}", reason=split.reason), "yellow"))
     steps = max(device.step_count, 1)
-    least, most = (percent / 100 for percent in split.gain_pct)
     now, then = ns(device.window.span_ns // steps), ns(*(span // steps for span in split.span_ns))
     change = say("step {now} → {then}", now=now, then=then)
     if not device.steps:
         change = say("window {now} → {then}", now=now, then=then)
-    if most < 0:
-        low, high = split.gain_ns_per_step
-        effect = say("costs {time} ({share})", time=ns(-high, -low), share=share(-most, -least))
-    else:
-        effect = say("saves {time} ({share})", time=ns(*split.gain_ns_per_step), share=share(least, most))
+    effect = saving(split.gain_ns_per_step, split.gain_pct, per="step" if device.steps else "window")
     lines: list[RenderableType] = [line(chain(change, effect, by=", "))]
     lines.append(line(say("for {mode}", mode=split.mode), "dim"))
     if split.bound_ns_per_step is not None:

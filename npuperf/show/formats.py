@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from npuperf.base.errors import UsageError
 from npuperf.base.files import open_input
-from npuperf.base.messages import Message, chain, say, series
+from npuperf.base.messages import Message, about, chain, say, series
 from npuperf.show import language
 
 if TYPE_CHECKING:
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 class View:
     """How a document is to be shown.
 
-    ``full``: everything, not one screen; ``top``: rows of every list, None for what suits the format; ``table``: this
-    table alone; ``width`` in columns and ``colour`` of a terminal, ``blocks``: whether it draws blocks as wide as
-    letters, ``links``: if it opens them, the folders in which code is looked for; ``language``: a code, None as the
-    environment says; ``page``: the address of a page of the same document, if one is written; ``pictures``: timelines
-    for a page, and ``old_pictures`` those of what the document is compared with.
+    ``full``: everything, not one screen; ``brief``: a dozen lines of it, or these first; ``top``: rows of every list,
+    None for what suits the format; ``table``: this table alone; ``width`` in columns and ``colour`` of a terminal,
+    ``blocks``: whether it draws blocks as wide as letters, ``links``: if it opens them, the folders in which code is
+    looked for; ``language``: a code, None as the environment says; ``page``: the address of a page of the same
+    document, if one is written; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is
+    compared with.
     """
 
     full: bool = False
+    brief: bool = False
     top: int | None = None
     table: str | None = None
     width: int = 120
@@ -67,7 +69,7 @@ def render(document: Document, format_: str, view: View | None = None) -> str:
     """Return a document in a format. Raises UsageError for a format or a table that does not exist."""
     view = view or View()
     renderer: Renderer = renderer_of(type(document), format_)
-    with language.speaking(view.language):
+    with language.speaking(view.language), about(document.place):
         return renderer(document, view)
 
 
@@ -115,6 +117,7 @@ _KNOWN.update({
     # The sheet that text, Markdown and pages are made of.
     ("Document", "report"): "npuperf.show.sheet:plain_report",
     ("Result", "report"): "npuperf.show.analysis_report:report",
+    ("Explanation", "report"): "npuperf.show.result_sheet:explained",
     ("Tuning", "report"): "npuperf.show.verb_reports:tuning",
     ("BankChanges", "report"): "npuperf.show.verb_reports:bank_changes",
     ("ResultChanges", "report"): "npuperf.show.verb_reports:result_changes",

@@ -27,6 +27,7 @@ from npuperf.show.trace_events import (
     TaskArgs,
     TraceWriter,
     called,
+    clock_counter,
     core_counters,
     device_of,
     in_turn,
@@ -140,6 +141,7 @@ class TrackWriter(Struct):
         slices = Spans(tasks.start, tasks.end, stream, tasks.name.fill(tasks.type))
         track = self._track(clock, pid, slices, names, _args(tasks))
         self.writer.write(core_counters(tasks, device, pid, clock.moments))
+        self.writer.write(clock_counter(profile.frequency, pid, clock.moments))
         launched = tasks.launched
         drawn = self._from_host("HostToDevice", host, track, launched, tasks.launch_thread, tasks.launch_start)
         backward = launched & (tasks.end > tasks.start) & (_arrival(host, track, tasks.launch_start) >= tasks.end)
@@ -260,6 +262,8 @@ class _Job(Struct):
             for profile, device in chosen:
                 begun = profile.tasks.start if len(profile.tasks) else profile.communication.operations.start
                 times.append((begun, self._offset(device)))
+                if profile.frequency is not None:
+                    times.append((profile.frequency.time, self._offset(device)))
                 if (memory := profile.memory) is not None and memory.time_known:
                     times += [(told.time, self._offset(device)) for told in (memory.counters, memory.process)]
             if not self._begin(times):

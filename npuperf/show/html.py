@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 from npuperf.base import __version__
 from npuperf.base.escape import for_screen, visible, without_halves
 from npuperf.base.files import read_input
-from npuperf.base.messages import Message, Quantity, Series, say
+from npuperf.base.messages import Message, Quantity, Series, say, share
 from npuperf.model.document import Document
 from npuperf.model.labels import I64
 from npuperf.model.picture import COLOURS, Lane, Picture
@@ -32,6 +32,7 @@ from npuperf.model.result import Result
 from npuperf.show.charts import charts_of
 from npuperf.show.formats import View
 from npuperf.show.language import spoken, text
+from npuperf.show.matrix import ALIKE
 from npuperf.show.result_sheet import result_sheet
 from npuperf.show.sheet import Whereabouts, grid_of, plain_sheet, short_list
 from npuperf.show.words import WITH_LAUNCHES
@@ -53,9 +54,9 @@ def pack_pictures(pictures: Sequence[Picture]) -> list[Json]:
 
     Per picture: ``span`` in ns, ``at``: when it begins, ns after the first one does on the job's clock, and its
     ``lanes``, whose ``slices`` have a column of numbers each: ``start`` as differences between one and the next,
-    ``length``, ``lag`` from the launch to the start, -1 for what is unknown, ``null`` for a lag that is; a column in
-    which nothing is known is left out. ``shares`` are bytes in base64 by the name of their colour, ``places`` rows of
-    kind, name, start and end.
+    ``length``, ``lag`` from the launch to the start, ``asked`` from where the torch operator began to it, -1 for what
+    is unknown, ``null`` for a lag that is; a column in which nothing is known is left out. ``shares`` and ``counters``
+    are bytes in base64 by their names, ``places`` rows of kind, name, start and end.
     """
     first = min((one.origin_ns + one.offset_ns for one in pictures), default=0)
     return [
@@ -68,6 +69,7 @@ def pack_pictures(pictures: Sequence[Picture]) -> list[Json]:
             "at": picture.origin_ns + picture.offset_ns - first,
             "colours": list(COLOURS),
             "names": [shown_name(name) for name in picture.names],
+            "facts": [{fact: shown_name(said) for fact, said in known.items()} for known in picture.facts],
             "lanes": [_lane(lane) for lane in picture.lanes],
             "exact": [{**asdict(stretch), "why": visible(text(stretch.why))} for stretch in picture.exact],
             "places": sorted((kind, shown_name(name), *stretch) for (kind, name), stretch in picture.places.items()),
@@ -85,14 +87,17 @@ def _lane(lane: Lane) -> Json:
         "colour": slices.colour.tolist(),
         "name": slices.name.tolist(),
     }
-    columns |= {name: _known(getattr(slices, name)) for name in ("where", "cause")}
-    if (launched := slices.launch >= 0).any():  # a lag is less than nothing where the clocks disagree
-        lags = zip((slices.start - slices.launch).tolist(), launched.tolist(), strict=True)
-        columns["lag"] = [lag if known else None for lag, known in lags]
-    columns |= {name: _known(getattr(slices, name)) for name in ("cube", "vector")}
+    columns |= {name: _known(getattr(slices, name)) for name in ("called", "where", "facts", "cause", "cube", "vector")}
+    columns |= {name: _known(getattr(slices, name)) for name in ("launch_thread", "op_thread")}
+    for name, time in (("lag", slices.launch), ("asked", slices.op)):
+        if (there := time >= 0).any():  # it is less than nothing where the clocks disagree
+            lags = zip((slices.start - time).tolist(), there.tolist(), strict=True)
+            columns[name] = [lag if known else None for lag, known in lags]
     return {
         "kind": lane.kind,
         "title": visible(text(lane.title)),
+        "thread": lane.thread,
+        "counters": {name: b64encode(column.tobytes()).decode("ascii") for name, column in lane.counters.items()},
         "shares": {name: b64encode(share.tobytes()).decode("ascii") for name, share in lane.shares.items()},
         "cut": list(lane.cut),
         "slices": {name: column for name, column in columns.items() if column is not None},
@@ -137,6 +142,9 @@ TIMELINE_WORDS: Final[Mapping[str, Message]] = {
     "timeline_host_sync": say("host waits for the device"),
     "timeline_cube": say("cube cores"),
     "timeline_vector": say("vector cores"),
+    "timeline_clock": say("clock, of the highest"),
+    "timeline_allocated": say("allocated, of the most"),
+    "timeline_reserved": say("reserved beyond it"),
     "timeline_idle": say("nothing"),
     # Buttons, boxes, labels.
     "timeline_tools": say("timeline: view"),
@@ -154,6 +162,22 @@ TIMELINE_WORDS: Final[Mapping[str, Message]] = {
     "timeline_exact_before": say("previous exact stretch"),
     "timeline_exact_after": say("next exact stretch"),
     "timeline_sum": say("sum of what is in view"),
+    "timeline_measure": say("measure"),
+    "timeline_link": say("copy link"),
+    "timeline_flame": say("flame view: what the host did, equal stacks together"),
+    "timeline_flame_all": say("all threads"),
+    "timeline_flame_about": say(
+        "{start} to {end}, as far as it is in exact stretches; as wide as it takes time; a "
+        "click on a box makes it the whole, a second one goes back",
+        start="{start}",
+        end="{end}",
+    ),
+    "timeline_flame_none": say(
+        "nothing exact of the host from {start} to {end}: go to a typical step", start="{start}", end="{end}"
+    ),
+    "timeline_flame_box": say(
+        "{name}: {time}, {share} of what is shown", name="{name}", time="{time}", share="{share}"
+    ),
     "timeline_align": say("align at the typical step"),
     "timeline_devices": say("devices: {shown} of {all}", shown="{shown}", all="{all}"),
     "timeline_search": say("find an operator or event"),
@@ -167,9 +191,11 @@ TIMELINE_WORDS: Final[Mapping[str, Message]] = {
     "timeline_help_cursor": say("n and p: the next and the previous task of a lane; up and down: another lane"),
     "timeline_help_choose": say("Enter or a click: what is known of it; Z or a double click: zoom to it"),
     "timeline_help_sum": say("X, or dragging with shift or on the ruler: what a stretch consists of; Escape: nothing"),
+    "timeline_help_measure": say("M, then two clicks: the time between, from edge to edge of what is near"),
     # Lanes.
     "timeline_rank": say("rank {rank}", rank="{rank}"),
     "timeline_device": say("device {device}", device="{device}"),
+    "timeline_host": say("host"),
     "timeline_new": say("new: {device}", device="{device}"),
     "timeline_old": say("old: {device}", device="{device}"),
     "timeline_step": say("step {step}", step="{step}"),
@@ -189,6 +215,22 @@ TIMELINE_WORDS: Final[Mapping[str, Message]] = {
     "timeline_cause": say("cause"),
     "timeline_where": say("code"),
     "timeline_lane": say("lane"),
+    "timeline_called": say("name"),
+    "timeline_inputs": say("inputs"),
+    "timeline_outputs": say("outputs"),
+    "timeline_core": say("core"),
+    "timeline_blocks": say("blocks"),
+    "timeline_operator": say("operator"),
+    "timeline_moved": say("copy"),
+    "timeline_counters": say("counters"),
+    "timeline_stack": say("stack"),
+    "timeline_kernels": say("its tasks"),
+    "timeline_kernels_of": say(
+        "{n} drawn, {time} of the device; the first begins {lag} later", n="{n}", time="{time}", lag="{lag}"
+    ),
+    "timeline_show_it": say("zoom to it"),
+    "timeline_show_host": say("show what asked for it"),
+    "timeline_show_kernels": say("show what it asked for"),
     "timeline_copy": say("copy"),
     "timeline_copied": say("copied"),
     "timeline_copy_failed": say("cannot copy: select it by hand"),
@@ -224,6 +266,7 @@ CHART_WORDS: Final[dict[str, Message]] = {
     "matrix_about": say("about {value}", value="{value}"),
     "matrix_missing": say("not known"),
     "matrix_nothing": say("nothing"),
+    "matrix_alike": say("alike: none is farther than {share} from the middle", share=share(ALIKE)),
     "matrix_layers": say("what is shown"),
     "matrix_keys": say("arrow keys move from cell to cell; Enter shows it in the timeline"),
     "matrix_rate": say("{n} GB/s", n="{n}"),

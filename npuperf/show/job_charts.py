@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from markupsafe import Markup
+
 from npuperf.base.messages import Message, chain, ns, say, say_n, share
-from npuperf.model.job_result import Cluster, ClusterGroup
+from npuperf.model.job_result import Cluster, ClusterGroup, PipelineStep, StageDoing
 from npuperf.model.result import Partition, Result
 from npuperf.show.analysis_tables import NAMED
 from npuperf.show.job_text import (
@@ -23,7 +25,7 @@ from npuperf.show.job_text import (
 )
 from npuperf.show.matrix import MOST_CELLS, MOST_COLUMNS, MOST_ROWS, Matrix, grouped, layer, mean_of_known
 from npuperf.show.sheet import Whereabouts
-from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
+from npuperf.show.svg import DRAWN, BarRow, Chart, Piece, bars, element, legend, plain, rect, width_of
 from npuperf.show.words import device_name
 
 _ROOTS, _STAGES, _KINDS = 12, 32, 15
@@ -55,8 +57,8 @@ def stages(cluster: Cluster) -> Chart | None:
         return None
     steps = max(cluster.steps, 1)
     shown = cluster.stages[:_STAGES]
-    longest = max(stage.compute_ns + stage.bubble_ns for stage in shown)
-    if not longest:
+    longest = _longest(cluster)
+    if not any(stage.compute_ns + stage.bubble_ns for stage in shown):
         return None
     caption = chain(
         *pipeline_lines(cluster),
@@ -76,18 +78,109 @@ def stages(cluster: Cluster) -> Chart | None:
     return Chart("stages", say("stages of the pipeline, per step"), caption, body)
 
 
+#: What a stage does in a stretch of a step: its words, its colour, and whether it has stripes.
+_DOINGS: Final[dict[StageDoing, tuple[Message, str, bool]]] = {
+    "forward": (say("forward"), "p-forward", False),
+    "backward": (say("backward"), "p-backward", False),
+    "both": (say("forward and backward, nothing recorded between them"), "p-both", True),
+    "own": (say("other time of its own"), "c-unattributed", False),
+    "wait": (say("waiting for other ranks"), "c-comm_wait", True),
+    "communication": (say("communication"), "c-communication", False),
+}
+_TRACK, _GAP, _LETTERS, _STRIPES = 24, 20, 12, 9
+#: Blocks narrower than this are not seen; of more blocks than so many none says by itself what it is.
+_NARROWEST, _TELLING = 0.5, 600
+
+
+def in_time(cluster: Cluster) -> Chart | None:
+    """Draw one step of a pipeline: when each stage worked on which micro-batch, when it waited for others."""
+    step = cluster.pipeline.in_time if cluster.pipeline else None
+    if cluster.pipeline is None or step is None or not step.stages or step.span_ns <= 0:
+        return None
+    number = say("step {step}", step=step.step) if step.step is not None else say("what was recorded")
+    length = say("{step}, {span}, on the job's clock", step=number, span=ns(step.span_ns))
+    unknown = say(
+        "what is exchanged does not tell where one micro-batch ends and the next begins: own time is all that a rank "
+        "does between communication"
+    )
+    numbered = say("micro-batches are numbered as activations (F) and gradients (B) follow each other")
+    caption = chain(
+        length,
+        numbered if step.told else unknown,
+        say("the first of {n} pipelines", n=cluster.pipeline.pipelines) if cluster.pipeline.pipelines > 1 else None,
+        say("{shown} of {all} stages", shown=len(step.stages), all=len(cluster.stages))
+        if len(step.stages) < len(cluster.stages) else None,
+    )  # fmt: skip
+    there = {what for track in step.stages for what in track.what}
+    words = [(colour, said) for what, (said, colour, _) in _DOINGS.items() if what in there]
+    if not step.told:
+        words = [(colour, say("own time: compute, and waiting for the host") if colour == "c-unattributed" else said)
+                 for colour, said in words]  # fmt: skip
+    title = say("one step of the pipeline, stage by stage")
+    drawn = [_tracks(step, cluster.pipeline.stages, width, plain(title), class_) for class_, width in DRAWN]
+    return Chart("pipeline-step", title, caption, element("div", legend(words), *drawn), wide=True)
+
+
+def _tracks(step: PipelineStep, stages: int, width: int, said: str, class_: str) -> Markup:
+    """Draw a stage below the other on one scale of time; ``width``: in points, as text is not stretched."""
+    high = len(step.stages) * (_GAP + _TRACK) + _GAP
+    telling = sum(len(track.what) for track in step.stages) <= _TELLING
+    drawn = []
+    for row, track in enumerate(step.stages):
+        top = row * (_GAP + _TRACK) + _GAP
+        name = say("stage {stage}, rank {rank}", stage=track.stage, rank=track.rank)
+        drawn.append(element("text", plain(name), x=0, y=top - 5, class_="plot-text"))
+        stripes = []
+        columns = (track.start_ns, track.end_ns, track.what, track.forward, track.backward)
+        for start, end, what, forward, backward in zip(*columns, strict=True):
+            left, right = width * start / step.span_ns, width * end / step.span_ns
+            if right - left < _NARROWEST:
+                continue
+            words, colour, striped = _DOINGS[what]
+            work = [f"{kind}{n + 1}" for kind, n in (("B", backward), ("F", forward)) if n >= 0]
+            label = " ".join(reversed(work) if track.stage == stages - 1 else work)  # which turns round
+            told = say("{what}: {time}", what=words, time=ns(end - start))
+            if label:
+                told = say("{what} ({micro}): {time}", what=words, micro=label, time=ns(end - start))
+            inside = [element("title", plain(told))] if telling else []
+            drawn.append(rect(left, top, right - left, _TRACK, f"fill {colour}", *inside))
+            if striped and not label:
+                stripes += [f"M {x} {top} v {_TRACK}" for x in range(int(left) + 4, int(right), _STRIPES)]
+            if label and width_of(label, _LETTERS) <= right - left - 2:
+                middle, base = (left + right) / 2, top + _TRACK / 2 + _LETTERS / 3
+                drawn.append(element("text", label, x=middle, y=base, class_="track-text"))
+        if stripes:
+            drawn.append(element("path", d=" ".join(stripes), class_="stripe"))
+    for place, at in (("", 0), (" middle", step.span_ns // 2), (" end", step.span_ns)):
+        drawn.append(
+            element("text", plain(ns(at)), x=width * at / step.span_ns, y=high - 4, class_=f"plot-text{place}")
+        )
+    return element("svg", element("title", said), *drawn, viewBox=f"0 0 {width} {high}", class_=f"plot {class_}",
+                   role="img", aria_label=said, focusable="false")  # fmt: skip
+
+
 def _all_of(group: ClusterGroup) -> int:
     return group.transfer_ns + group.wait_ns + group.unknown_ns
 
 
-def groups(cluster: Cluster) -> Chart | None:
-    """Draw transfer and waiting by the kind of process group."""
+def _by_kind(cluster: Cluster) -> list[tuple[str | None, list[ClusterGroup]]]:
+    """Return groups by their kind, the kind that takes most time first."""
     kinds: dict[str | None, list[ClusterGroup]] = {}
     for group in cluster.groups:
         kinds.setdefault(group.kind, []).append(group)
-    ranked = sorted(kinds.items(), key=lambda item: -sum(map(_all_of, item[1])))[:_KINDS]
-    longest = sum(map(_all_of, ranked[0][1])) if ranked else 0
-    if not longest:
+    return sorted(kinds.items(), key=lambda item: -sum(map(_all_of, item[1])))[:_KINDS]
+
+
+def _longest(cluster: Cluster) -> int:
+    """Return the one scale of stages and groups, which stand side by side: the longest bar of either, ns."""
+    ends = [stage.compute_ns + stage.bubble_ns for stage in cluster.stages[:_STAGES]]
+    return max(0, *ends, *(sum(map(_all_of, found)) for _, found in _by_kind(cluster)), 0)
+
+
+def groups(cluster: Cluster) -> Chart | None:
+    """Draw transfer and waiting by the kind of process group."""
+    ranked, longest = _by_kind(cluster), _longest(cluster)
+    if not any(map(_all_of, cluster.groups)):
         return None
     steps = max(cluster.steps, 1)
     incomplete = sum(not group.complete for group in cluster.groups)

@@ -19,14 +19,13 @@ from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.language import text
 from npuperf.show.tables import Column, Filled, filled
-from npuperf.show.terminal import Fitted, Text, hanging, line, one_line, rows_of, section
+from npuperf.show.terminal import Fitted, Text, hanging, line, rows_of, section
 
 
 class Room(Struct, frozen=True):
     """How much of each there is room for on a screen.
 
-    ``detailed``: causes with the operators that take the time, and with next steps that wrap; ``brief``: findings
-    without what to do.
+    ``detailed``: causes with the operators that take the time; ``brief``: findings without what to do.
     """
 
     roots: int
@@ -54,8 +53,6 @@ ROOMS: Final = (
     Room(2, 0, 3, 1, 1, 0, 0),
     Room(1, 0, 3, 1, 1, 0, 0),
 )
-#: A cause of less waiting than this, whose repair saves nothing, is not worth its room on one screen.
-_SMALL: Final = 0.01
 
 
 def job_parts(cluster: Cluster, view: View, room: Room) -> Iterator[RenderableType]:
@@ -79,8 +76,7 @@ def job_parts(cluster: Cluster, view: View, room: Room) -> Iterator[RenderableTy
     notes = job_text.notes_of(cluster)
     shown = notes[: rows_of(view, max(room.notes, 1))]
     for note in shown:
-        said = line(note, "yellow")
-        yield hanging(Text("!", "yellow"), said if room.notes or view.full else one_line(said))
+        yield hanging(Text("!", "yellow"), line(note, "yellow"))
     more = len(notes) - len(shown)
     if more and room.notes:
         yield line(say_n("{n} more note; --full shows all", "{n} more notes; --full shows all", more), "dim")
@@ -93,10 +89,8 @@ def job_parts(cluster: Cluster, view: View, room: Room) -> Iterator[RenderableTy
 
 def roots_shown(cluster: Cluster, view: View, room: Room) -> list[Root]:
     """Return the causes that a screen shows: those worth its room, by what repairing one alone saves."""
-    few, roots = rows_of(view, room.roots), job_text.roots_by_gain(cluster)
-    if few is None:
-        return roots
-    return ([r for r in roots if r.share >= _SMALL or r.kind in job_text.REPAIRABLE] or roots[:1])[:few]
+    few = rows_of(view, room.roots)
+    return job_text.roots_by_gain(cluster) if few is None else job_text.roots_worth(cluster)[:few]
 
 
 def _roots(cluster: Cluster, view: View, room: Room) -> RenderableType:
@@ -110,10 +104,9 @@ def _roots(cluster: Cluster, view: View, room: Room) -> RenderableType:
         lines = [line(job_text.root_line(root, cluster))]
         taking = job_text.taking_line(root)
         if taking and detailed:
-            lines.append(one_line(line(taking, "dim")))
+            lines.append(line(taking, "dim"))
         if root.next:
-            next_ = Text.assemble(("→ ", "bold green"), (text(root.next), "green"))
-            lines.append(next_ if detailed else one_line(next_))
+            lines.append(Text.assemble(("→ ", "bold green"), (text(root.next), "green")))
         grid.add_row(Text(percent(root.share), "bold"), Group(*lines))
     wait, part = job_text.waiting(cluster)
     title = say("why ranks wait for each other, in % of {wait} per step ({part} of their time)", wait=wait, part=part)
@@ -243,7 +236,7 @@ def _ranks(cluster: Cluster, view: View, room: Room) -> RenderableType:
     everyone = mean_of([slice_of(r, cluster.steps) for r in cluster.ranks])
     rows = [everyone, *(slice_of(r, cluster.steps) for r in listed)]
     table = _with_bars(rows, view.width)
-    parts: list[RenderableType] = [Fitted(table, one_line=True, styles={0: "bold"}, signs=_SIGNS)]
+    parts: list[RenderableType] = [Fitted(table, styles={0: "bold"}, signs=_SIGNS)]
     if table.table.columns[-1].unit == "bar":
         parts.insert(0, _legend(rows))
     if rest:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import fsum
 from statistics import median
 from typing import Any, Final
 
@@ -10,8 +11,9 @@ from msgspec import Struct, structs
 
 from npuperf.base.messages import Message, Quantity, chain, factor, ns, number, say, say_n, series, share
 from npuperf.base.units import in_rows
-from npuperf.model.job_result import Cluster, ClusterRank, Link, Pipeline, RankCommunication, Root
+from npuperf.model.job_result import Cluster, ClusterRank, Experts, Link, Pipeline, RankCommunication, Root
 from npuperf.model.result import Result
+from npuperf.show import words
 from npuperf.show.tables import Column, Row, Table, as_cell, each
 from npuperf.show.words import outside_lines, steps_line
 
@@ -22,6 +24,12 @@ _DIGITS: Final = 3
 def ranges(numbers: Iterable[int]) -> str:
     """Return numbers as ranges, e.g. ``0-3, 7``."""
     return ", ".join(in_rows(numbers))
+
+
+def roots_worth(cluster: Cluster) -> list[Root]:
+    """Return the root causes that are worth their room: those that can be repaired, or explain much of the waiting."""
+    roots = roots_by_gain(cluster)
+    return [root for root in roots if root.share >= _SMALL or root.kind in REPAIRABLE] or roots[:1]
 
 
 def roots_by_gain(cluster: Cluster) -> list[Root]:
@@ -91,6 +99,12 @@ def _mean_steps(result: Result) -> Iterator[Row]:
         times = {name: None if (ns := getattr(rank, name)) is None else ns // steps
                  for name in ("compute_ns", "host_wait_ns", "idle_ns")}  # fmt: skip
         yield (structs.replace(rank, comm=comm, **times),)
+
+
+def _tokens(experts: Experts, of: Callable[[list[int]], int]) -> int | None:
+    """Return what of the ranks' tokens is asked for; None where not all are recorded."""
+    known = [tokens for tokens in experts.tokens if tokens is not None]
+    return of(known) if known and len(known) == len(experts.tokens) else None
 
 
 # fmt: off
@@ -229,6 +243,8 @@ CLUSTER_TABLES: Final = (
         Column("layer", say("layer"), "id", weight=0),
         Column("imbalance", say("longest over mean"), "plain"),
         Column("lost_ns", say("lost"), "ms"),
+        Column("tokens_least", say("tokens of a rank, min"), "count", lambda e: _tokens(e, min), 2),
+        Column("tokens_most", say("tokens of a rank, max"), "count", lambda e: _tokens(e, max), 2),
     ), topic="job"),
 )
 # fmt: on
@@ -243,6 +259,8 @@ _RESIDUALS: Final = 3
 _STAGES: Final = 4
 #: A tail is worth words from this share of a role's time on: that of the step from which a cause is named.
 _EARLY: Final = 0.01
+#: A cause of less waiting than this, whose repair saves nothing, is not worth its room on one screen.
+_SMALL: Final = 0.01
 #: Causes that are somewhere, so that they can be repaired there.
 REPAIRABLE: Final = ("rank", "stage", "link", "group")
 
@@ -256,20 +274,34 @@ def job_line(cluster: Cluster, *, stepped: bool = True) -> Message:
     elif least > n:
         ranks = say("{loaded} of at least {all} ranks loaded", loaded=Quantity(n, "count"),
                     all=Quantity(least, "count"))  # fmt: skip
-    steps = say_n("{n} step", "{n} steps", cluster.steps)
+    steps = say_n("{n} step", "{n} steps", cluster.steps) if stepped else say("no steps recorded")
     cut = say("{n} left out (see notes)", n=len(cluster.cut))
-    length = say("{length}/step", length=ns(cluster.step_ns))
-    if not stepped:
-        steps, length = say("no steps recorded"), say("{span} in all", span=ns(cluster.step_ns))
-    return chain(ranks, cut if cluster.cut else None, steps, length, by=" · ")
+    return chain(ranks, cut if cluster.cut else None, steps, _length(cluster, stepped=stepped), by=" · ")
 
 
 def run_line(result: Result) -> Message:
     """Say how many steps there are, how long one takes, and what of the recording is in none: of a job, or of ranks."""
     if result.cluster is None:
         return steps_line(result)
-    stepped = result.cluster.steps > 1 or not result.devices or any(d.steps for d in result.devices)
-    return chain(job_line(result.cluster, stepped=stepped), *outside_lines(result.devices), by=" · ")
+    return chain(
+        job_line(result.cluster, stepped=_stepped(result, result.cluster)), *outside_lines(result.devices), by=" · "
+    )
+
+
+def step_length(result: Result) -> Message | None:
+    """Say how long a step is, of the job or of the devices, or all of it; None where that is unknown."""
+    cluster = result.cluster
+    return words.step_length(result) if cluster is None else _length(cluster, stepped=_stepped(result, cluster))
+
+
+def _length(cluster: Cluster, *, stepped: bool) -> Message:
+    return (
+        say("{length}/step", length=ns(cluster.step_ns)) if stepped else say("{span} in all", span=ns(cluster.step_ns))
+    )
+
+
+def _stepped(result: Result, cluster: Cluster) -> bool:
+    return cluster.steps > 1 or not result.devices or any(device.steps for device in result.devices)
 
 
 def waiting_line(cluster: Cluster) -> Message:
@@ -286,18 +318,18 @@ def waiting(cluster: Cluster) -> tuple[Quantity, Quantity]:
 
 def root_line(root: Root, cluster: Cluster) -> Message:
     """Say what makes ranks wait, and what repairing it alone saves."""
+    return chain(root.title, root_gain(root, cluster))
+
+
+def root_gain(root: Root, cluster: Cluster) -> Message | None:
+    """Say what repairing a cause alone saves; None where that cannot be told."""
     saved, step = root.gain_ns_per_step, max(cluster.step_ns, 1)
-    gain = None
     if (behind := root.gain_behind_ns_per_step) is not None:
-        part = share(behind[0] / step, behind[1] / step)
-        gain = say("saves {saved} per step ({share}), but only once the causes before it are repaired",
-                   saved=ns(*behind), share=part)  # fmt: skip
-    elif saved is not None and saved[1]:
-        part = share(saved[0] / step, saved[1] / step)
-        gain = say("saves {saved} per step ({share})", saved=ns(*saved), share=part)
-    elif saved is not None and root.kind in REPAIRABLE:
-        gain = say("saves nothing by itself")
-    return chain(root.title, gain)
+        alone = words.saving(behind, (100 * behind[0] / step, 100 * behind[1] / step))
+        return chain(alone, say("but only once the causes before it are repaired"), by=", ")
+    if saved is not None and saved[1]:
+        return words.saving(saved, (100 * saved[0] / step, 100 * saved[1] / step))
+    return say("saves nothing by itself") if saved is not None and root.kind in REPAIRABLE else None
 
 
 def taking_line(root: Root) -> Message | None:
@@ -356,7 +388,7 @@ def pipeline_lines(cluster: Cluster) -> Iterator[Message]:
                   uneven=ns(uneven / steps), rest=share(uneven / wait))  # fmt: skip
     said_before = any(root.kind == "stage" and root.gain_ns_per_step for root in cluster.roots)
     if found.gain_ns_per_step and found.gain_ns_per_step[1] and not said_before:
-        yield say("even stages would save {saved} per step", saved=ns(*found.gain_ns_per_step))
+        yield say("even stages would save {saved} per step", saved=words.at_most(*found.gain_ns_per_step))
     if any(s.bubble_ns for s in cluster.stages) and {s.vendor_bubble_ns for s in cluster.stages} == {0}:
         yield say("the exporter's own Bubble is 0: it counts only operations named hcom_receive")
 
@@ -388,7 +420,7 @@ def role_lines(cluster: Cluster) -> Iterator[Message]:
             who = say("rank {rank} is the longest in {n} of {all} turns", rank=role.longest_rank,
                       n=Quantity(role.longest_in, "count"), all=Quantity(role.turns, "count"))  # fmt: skip
         yield chain(said, tail, who)
-    within = sum((role.busy_share + role.idle_share) * role.share * len(role.ranks) for role in cluster.roles)
+    within = fsum((role.busy_share + role.idle_share) * role.share * len(role.ranks) for role in cluster.roles)
     yield say("in none of these roles: {share} of the ranks' time",
               share=share(max(1 - within / len(cluster.ranks), 0.0)))  # fmt: skip
 

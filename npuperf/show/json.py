@@ -22,15 +22,27 @@ from npuperf.show.formats import View
 #: What to do with a field: as it is, a message or several, or parts that hold messages.
 Way = Literal["as_is", "said", "parts"]
 _INDENT: Final = 1
+#: Nobody reads longer documents line by line, and of a large job a third of the bytes would be blanks.
+_INDENTED: Final = 4 << 20
 
 
 def render_json(document: Document, view: View) -> str:
-    """Return one valid document; floats that are not numbers become null."""
-    return for_json(msgspec.json.format(encoded(_object(document), _sentence), indent=_INDENT)) + "\n"
+    """Return one valid document, indented unless it is long; floats that are not numbers become null."""
+    made = encoded(_object(document), _sentence)
+    return for_json(made if len(made) > _INDENTED else msgspec.json.format(made, indent=_INDENT)) + "\n"
 
 
 def render_result(result: Result, view: View) -> str:
-    """Return an analysis; of many ranks long lists are cut unless everything is asked for."""
+    """Return an analysis, or its gist; of many ranks long lists are cut unless everything is asked for."""
+    if view.brief:
+        from npuperf.show.brief import MOST_BYTES, gists_of
+
+        made = ""
+        for gist in gists_of(result):
+            made = render_json(gist, view)
+            if len(made.encode()) <= MOST_BYTES:
+                break
+        return made
     return render_json(result if view.full else shortened(result), view)
 
 

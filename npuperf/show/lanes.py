@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from itertools import zip_longest
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
-from npuperf.base.messages import say, say_n
-from npuperf.device.blame import NOTHING
+from npuperf.base.messages import say, say_n, size
+from npuperf.device.blame import NOTHING, main_thread
 from npuperf.device.cores import Sweep, blocks
-from npuperf.device.host_events import CAUSES, CODE, NONE
+from npuperf.device.host_events import CAUSES, CODE, NONE, Nesting
 from npuperf.device.partition import lay_out
 from npuperf.device.study import Study
+from npuperf.device.syncs import Syncs
 from npuperf.model.chip import Cores
-from npuperf.model.groups import distinct, largest, numbered, tally
-from npuperf.model.host import Lines
+from npuperf.model.device import HostProfile, TorchOperators
+from npuperf.model.groups import distinct, first_rows, largest, numbered, tally
+from npuperf.model.host import Enclosing, Lines, Spans
 from npuperf.model.intervals import Intervals
-from npuperf.model.labels import I64, U8, Labels, Mask
-from npuperf.model.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneSlices
+from npuperf.model.labels import I64, U8, Labels, Mask, Operands
+from npuperf.model.names import is_step
+from npuperf.model.picture import COLOURS, NOTHING_KNOWN, UNCOUNTED, Exact, Fact, Lane, LaneSlices
 from npuperf.model.result import Device
-from npuperf.model.tasks import NO_TIME, Work
+from npuperf.model.tasks import NO_TIME, Tasks, Work
+from npuperf.show.language import text
 
 # -- Equal stretches of a picture's time, and what share of each of them something takes.
 
+#: Combinations of what is known of tasks that a picture has.
+_FACTS: Final = 3000
 #: The share that is all of a bucket.
 FULL: Final = 255
 
@@ -93,23 +100,98 @@ class Names:
         table = np.array([*map(self.place, small.names), NOTHING_KNOWN], np.int64)
         return table[small.codes]
 
-    def of_each(self, keys: I64, name: Callable[[int], str | None]) -> I64:
-        """Return the number of the name that each key has; ``name`` is asked once for each, and never for -1."""
-        found, which = np.unique(keys, return_inverse=True)
-        table = [NOTHING_KNOWN if key < 0 else self.place(name(key)) for key in found.tolist()]
-        return np.array(table, np.int64)[which.reshape(-1)]
-
     def all(self) -> tuple[str, ...]:
         """Return the names in the order of their numbers."""
         return tuple(self._places)
 
 
+class Facts:
+    """What many tasks of a picture have in common, each combination once: operands, core, blocks, torch operator."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[tuple[Fact, str], ...], int] = {}
+
+    def places(self, tasks: Tasks, operator: Labels) -> I64:
+        """Return the number of what is known of each task, -1: nothing, or there are too many different ones.
+
+        ``operator``: the torch operator of each.
+        """
+        texts = [one.compact() for one in (tasks.core, tasks.shapes, tasks.operands, tasks.copy, operator)]
+        numbers = (tasks.moved, tasks.block, tasks.mix_block)
+        keys = np.stack([*(one.codes.astype(np.int64) for one in texts), *numbers], axis=1).astype(np.int64)
+        each, which = np.unique(keys, axis=0, return_inverse=True)
+        table = []
+        for *codes, moved, block, mixed in each.tolist():
+            core, shapes, operands, copy, op = (
+                one.names[code] if code >= 0 else None for one, code in zip(texts, codes, strict=True)
+            )
+            known = Operands.parse(operands) if operands else Operands()
+            told: dict[Fact, str | None] = {
+                "inputs": _tensors(shapes.replace('"', "").split(";") if shapes else (), known.dtypes, known.formats),
+                "outputs": _tensors(known.out_shapes, known.out_dtypes, known.out_formats),
+                "core": core,
+                "blocks": (f"{block} + {mixed}" if mixed > 0 else str(block)) if block > 0 else None,
+                "operator": op,
+                "moved": " ".join(filter(None, (copy, text(size(moved)) if moved > 0 else ""))),
+            }
+            table.append(self._place(told))
+        return np.array(table, np.int64)[which.reshape(-1)]
+
+    def inputs(self, shapes: Labels, dtypes: Labels) -> I64:
+        """Return the number of the inputs of each torch operator, as :meth:`places` does."""
+        keys = np.stack([shapes.codes.astype(np.int64), dtypes.codes.astype(np.int64)], axis=1)
+        each, which = np.unique(keys, axis=0, return_inverse=True)
+        texts = ((shapes[at], dtypes[at]) for at in first_rows(which.reshape(-1), len(each)).tolist())
+        cells = [[(text_ or "").split(";") for text_ in row] for row in texts]
+        return np.array([self._place({"inputs": _tensors(*row)}) for row in cells], np.int64)[which.reshape(-1)]
+
+    def _place(self, told: Mapping[Fact, str | None]) -> int:
+        row = tuple((fact, said) for fact, said in told.items() if said)
+        full = not row or (row not in self._places and len(self._places) >= _FACTS)
+        return NOTHING_KNOWN if full else self._places.setdefault(row, len(self._places))
+
+    def all(self) -> tuple[Mapping[Fact, str], ...]:
+        """Return the combinations in the order of their numbers."""
+        return tuple(map(dict, self._places))
+
+
+def _tensors(*parts: Sequence[str]) -> str:
+    """Return shape, dtype and format of one operand after the other."""
+    return "; ".join(" ".join(filter(None, one)) for one in zip_longest(*parts, fillvalue=""))
+
+
+class Operators(Struct, frozen=True):
+    """What tells the framework's operator around an operator, as torch_npu's arrows begin at inner events."""
+
+    ops: Spans
+    named: Enclosing
+
+    @classmethod
+    def of(cls, ops: Spans) -> Operators:
+        """Look at all operators."""
+        return cls(ops, Enclosing.of(ops.filter(ops.name.flag(["::" in name for name in ops.name.names]))))
+
+    def of_each(self, op: I64) -> Labels:
+        """Return the name of the innermost framework operator (``aten::mm``) around each, its own where none is."""
+        known = np.flatnonzero(op >= 0)
+        place, own = np.full(len(op), NONE), np.full(len(op), NONE)
+        rows = op[known]
+        place[known] = self.named.innermost(self.ops.thread[rows], self.ops.start[rows], self.ops.end[rows])
+        own[known] = rows
+        step = self.ops.name.flag([is_step(name) for name in self.ops.name.names])
+        own[known[step[rows]]] = NONE
+        return self.named.spans.name.take(place).fill(self.ops.name.take(own).compact())
+
+
 def slices(start: I64, end: I64, colour: U8, **known: I64) -> LaneSlices:
     """Fill columns that are not given with "unknown", and depths with the outermost."""
     unknown = np.broadcast_to(np.int64(NOTHING_KNOWN), len(start))
-    columns = dict.fromkeys(("name", "where", "cause", "launch", "cube", "vector"), unknown)
+    columns: dict[str, Any] = dict.fromkeys(LaneSlices.__struct_fields__, unknown)
     columns["depth"] = np.zeros(len(start), np.int64)
-    return LaneSlices(start=start, end=end, colour=colour, **{**columns, **known})
+    return LaneSlices(**{**columns, **known, "start": start, "end": end, "colour": colour})
+
+
+_NO_SLICES: Final = slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
 
 
 def sub_tracks(start: I64, end: I64, at_least: I64 | None = None) -> I64:
@@ -134,18 +216,17 @@ def sub_tracks(start: I64, end: I64, at_least: I64 | None = None) -> I64:
 # -- A picture on its way, and what of a device is in it.
 
 
-class Drawing(Struct, frozen=True, dict=True):
+class Canvas(Struct, frozen=True, dict=True):
     """One picture on its way. ``stretches``: those that are exact, epoch ns; ``slices``: about so many it may have.
 
-    ``names``: those that its slices use, collected by the lanes.
+    ``names`` and ``facts``: those that its slices use, collected by the lanes.
     """
 
-    study: Study
-    report: Device
     buckets: Buckets
     stretches: Sequence[Exact]
     slices: int
     names: Names
+    facts: Facts
 
     @property
     def window(self) -> tuple[int, int]:
@@ -158,21 +239,11 @@ class Drawing(Struct, frozen=True, dict=True):
         """What the picture's times count from, epoch ns."""
         return self.window[0]
 
-    @property
-    def cores(self) -> Cores:
-        """The device's cores, as the report has them."""
-        return Cores(self.report.cores_cube, self.report.cores_vector)
-
     @cached_property
     def exact(self) -> Intervals:
         """The stretches as windows, epoch ns."""
         start, end = (np.array([getattr(s, side) for s in self.stretches], np.int64) for side in ("start", "end"))
         return Intervals(start, end)
-
-    @cached_property
-    def lines(self) -> Lines:
-        """What tells lines of code."""
-        return Lines.of(self.study.profile.host)
 
     def near(self, start: I64, end: I64, most: int) -> tuple[I64, list[int]]:
         """Return which of some things lie in the stretches, at least in part: the longest of each, up to ``most``.
@@ -187,6 +258,28 @@ class Drawing(Struct, frozen=True, dict=True):
         ]
         cut = [len(rows) - len(some) for rows, some in zip(there, kept, strict=True)]
         return distinct(np.concatenate([np.empty(0, np.int64), *kept])), cut
+
+
+class Drawing(Canvas, frozen=True, dict=True, kw_only=True):
+    """A device's picture on its way."""
+
+    study: Study
+    report: Device
+
+    @property
+    def cores(self) -> Cores:
+        """The device's cores, as the report has them."""
+        return Cores(self.report.cores_cube, self.report.cores_vector)
+
+    @cached_property
+    def operators(self) -> Operators:
+        """What tells torch operators."""
+        return Operators.of(self.study.profile.host.ops)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """What tells lines of code."""
+        return Lines.of(self.study.profile.host)
 
 
 def allot(wanted: list[int], most: int) -> list[int]:
@@ -305,37 +398,53 @@ def stream_lanes(drawing: Drawing, rows: I64) -> Iterator[Lane]:
         times = {colour: busy[name] for name, colour in _BUSY.items()}
         covered = Intervals.union(tasks.start[members], tasks.end[members])
         times["control"] = covered.within(windows) - alone.active.within(windows)
-        yield Lane("stream", title, drawing.buckets.shares(times), _tasks(drawing, rows[mine[rows]]), stream=stream)
+        near = rows[mine[rows]]
+        shares, told = drawing.buckets.shares(times), _counters(drawing, near)
+        yield Lane("stream", title, shares, _tasks(drawing, near), stream=stream, counters=told)
 
 
 def _tasks(drawing: Drawing, rows: I64) -> LaneSlices:
-    """Return tasks with what is known of each: called by their name, and by their type where the name lacks it."""
+    """Return tasks with what is known of each: told apart by type, with the name beside it where it says more."""
     study, origin, cores = drawing.study, drawing.origin, drawing.cores
-    tasks = study.profile.tasks
-    name, kind = tasks.name.take(rows), study.types.take(rows)
-
-    def title(key: int) -> str | None:
-        code, type_code = divmod(key, len(kind.names) + 1)
-        called = name.names[code - 1] if code else None
-        type_ = kind.names[type_code - 1] if type_code else None
-        if called is None or type_ is None:
-            return called or type_
-        return called if type_.lower() in called.lower() else f"{called} [{type_}]"
-
-    start, end = tasks.start[rows] - origin, tasks.end[rows] - origin
+    tasks, names = study.profile.tasks, drawing.names
+    some = tasks.take(rows).without_counters()
+    types = study.types.take(rows)  # of which some exports write numbers
+    told = types.flag([any(map(str.isalpha, type_)) for type_ in types.names])
+    types = types.take(np.where(told, np.arange(len(rows)), NONE)).fill(some.name)
+    name, kind = names.places(some.name), names.places(types)
+    start, end = some.start - origin, some.end - origin
     submitted = study.launches.end[rows]
-    used = blocks(tasks.take(rows).without_counters())
+    used = blocks(some)
+    threads, ops = study.threads, study.profile.host.ops
+    asked = np.where(some.op >= 0, ops.start[some.op] - study.launches.skew - origin, -1) if len(ops) else some.op
     return slices(
         start,
         end,
-        _OF_WORK[tasks.work[rows]],
+        _OF_WORK[some.work],
         depth=sub_tracks(start, end),
-        name=drawing.names.of_each((name.codes.astype(np.int64) + 1) * (len(kind.names) + 1) + kind.codes + 1, title),
-        where=drawing.names.places(drawing.lines.of_ops(tasks.op[rows])),
+        name=kind,
+        called=np.where(name == kind, NOTHING_KNOWN, name),
+        where=names.places(drawing.lines.of_ops(some.op)),
+        facts=drawing.facts.places(some, drawing.operators.of_each(some.op)),
         launch=np.where(submitted == NO_TIME, -1, submitted - origin),
+        launch_thread=threads.launch[rows].astype(np.int64),
+        op=asked.astype(np.int64),
+        op_thread=threads.op[rows].astype(np.int64),
         cube=np.minimum(used.cube, cores.cube) if cores.cube else used.cube,  # at a time
         vector=np.minimum(used.vector, cores.vector) if cores.vector else used.vector,
     )
+
+
+def _counters(drawing: Drawing, rows: I64) -> dict[str, U8]:
+    """Return the counters of tasks that are shares of their time, in whole percents; those that are nothing are not."""
+    found = {}
+    for name, column in drawing.study.profile.tasks.pmu.items():
+        if name.endswith("_ratio") or name == "cube_utilization":  # this one is a percentage in the files, too
+            percent = column[rows] * (100 if name.endswith("_ratio") else 1)
+            sane = (percent >= 0) & (percent <= 100.5)
+            if (sane & (percent > 0)).any():
+                found[name] = np.where(sane, np.rint(np.where(sane, percent, 0)), UNCOUNTED).astype(np.uint8)
+    return found
 
 
 def core_lanes(drawing: Drawing) -> Iterator[Lane]:
@@ -343,7 +452,7 @@ def core_lanes(drawing: Drawing) -> Iterator[Lane]:
     sweep = Sweep.of(drawing.study.profile.tasks, drawing.cores, drawing.window)
     if sweep is None:
         return
-    border, none = sweep.border, np.empty(0, np.int64)
+    border = sweep.border
     time = np.clip(drawing.buckets.edges, border[0], border[-1])
     at = np.minimum(np.searchsorted(border, time, side="right") - 1, len(border) - 2)
     titles = ("cube", say("cube cores in use")), ("vector", say("vector cores in use"))
@@ -353,29 +462,93 @@ def core_lanes(drawing: Drawing) -> Iterator[Lane]:
             so_far = np.append(0, np.cumsum(rate * np.diff(border)))
             busy = np.diff(so_far[at] + rate[at] * (time - border[at]))
             shares = drawing.buckets.shares({name: busy}, cores)
-            yield Lane("cores", title, shares, slices(none, none, none.astype(np.uint8)))
+            yield Lane("cores", title, shares, _NO_SLICES)
+
+
+def clock_lane(drawing: Drawing) -> Lane | None:
+    """Draw the clock of AI Cores over time, of the highest; None where it is not recorded."""
+    rates, edges = drawing.study.profile.frequency, drawing.buckets.edges
+    if rates is None:
+        return None
+    mean = rates.averages(edges)
+    seen = rates.during(drawing.study.profile.tasks)
+    if seen is None:
+        return None
+    highest = max(seen[1], int(np.ceil(mean.max(initial=0))))
+    shares = drawing.buckets.shares({"clock": np.rint(mean / highest * drawing.buckets.length).astype(np.int64)})
+    return Lane("clock", say("AI Core clock, of {most} MHz", most=highest), shares, _NO_SLICES)
+
+
+def memory_lane(drawing: Drawing) -> Lane | None:
+    """Draw memory that is allocated, and reserved beyond it, of the most; None where no times are recorded of it."""
+    memory = drawing.report.memory
+    curve = memory.curve if memory is not None and memory.timed else None
+    if curve is None or not curve.allocated:
+        return None
+    allocated, reserved = (np.maximum(np.array(one, np.int64), 0) for one in (curve.allocated, curve.reserved))
+    both = np.maximum(allocated, reserved) if len(reserved) else allocated
+    if not (most := int(both.max())):
+        return None
+    edges = drawing.buckets.edges - drawing.report.origin_ns - curve.start_ns
+    inside = (edges[1:] > 0) & (edges[:-1] < len(both) * curve.slice_ns)
+    first = np.clip(edges[:-1] // curve.slice_ns, 0, len(both) - 1)
+    last = np.maximum(np.clip(-(-edges[1:] // curve.slice_ns), 1, len(both)), first + 1)
+    ends = np.stack([first, last], axis=1).ravel()
+    low, high = (np.where(inside, np.maximum.reduceat(np.append(one, 0), ends)[::2], 0) for one in (allocated, both))
+    times = {"allocated": low, "reserved": np.maximum(high - low, 0)}
+    length = drawing.buckets.length
+    shares = drawing.buckets.shares(
+        {name: np.rint(one / most * length).astype(np.int64) for name, one in times.items()}
+    )
+    return Lane("memory", say("memory, of {most}", most=size(most)), shares, _NO_SLICES)
 
 
 # -- Lanes of host threads: what the thread of the program did, and those that launch for it.
 
 #: Threads that are drawn.
 _THREADS: Final = 4
-#: The part of a picture's slices that host events may have.
-_OF_HOST: Final = 4
 
 
-def host_lanes(drawing: Drawing) -> Iterator[Lane]:
-    """Draw the main thread, then those that launch or run operators that do, most tasks first, where any is recorded.
+class HostSide(Struct, frozen=True):
+    """What a host did. ``threads``: those that are drawn, in this order; ``skew``: of its clock before the
+    device's, ns; ``lines``: what tells lines of code, and ``operators`` with inputs, where events shall have them.
+    """
+
+    nesting: Nesting
+    main: int
+    threads: Sequence[int]
+    syncs: Syncs
+    skew: int = 0
+    lines: Lines | None = None
+    operators: TorchOperators | None = None
+
+    @classmethod
+    def of(cls, study: Study) -> HostSide:
+        """Take the main thread, then those that launch or run operators that do, most tasks first."""
+        threads = study.threads
+        numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
+        order = (threads.main, *numbers[np.argsort(-count, kind="stable")].tolist())
+        return cls(study.nesting, threads.main, order, study.syncs, study.launches.skew)
+
+    @classmethod
+    def alone(cls, profile: HostProfile) -> HostSide:
+        """Take the main thread, then those with most events, of a host without a device."""
+        events, main = profile.host.events, main_thread(profile.host)
+        numbers, count, _ = tally(events.thread, np.ones(len(events), np.int64))
+        order = (main, *numbers[np.argsort(-count, kind="stable")].tolist())
+        nesting = Nesting.build(events)
+        return cls(nesting, main, order, Syncs.empty(), lines=Lines.of(profile.host), operators=profile.operators)
+
+
+def host_lanes(canvas: Canvas, host: HostSide, most: int) -> Iterator[Lane]:
+    """Draw threads of a host, of which any event is recorded, with ``most`` slices in all.
 
     Shares are of the time in which a thread worked and in which it waited for the device.
     """
-    study, windows = drawing.study, drawing.buckets.windows
-    nesting, syncs, threads, skew = study.nesting, study.syncs, study.threads, study.launches.skew
+    windows, nesting, syncs, skew = canvas.buckets.windows, host.nesting, host.syncs, host.skew
     there = {thread: (rows, segments) for (thread, rows), (_, segments) in zip(
         nesting.threads, nesting.segments, strict=True)}  # fmt: skip
-    numbers, count, _ = tally(both := np.concatenate([threads.launch, threads.op]), np.ones_like(both))
-    launching = dict.fromkeys((threads.main, *numbers[np.argsort(-count, kind="stable")].tolist()))
-    drawn = [thread for thread in launching if thread != -1 and thread in there][:_THREADS]
+    drawn = [thread for thread in dict.fromkeys(host.threads) if thread != -1 and thread in there][:_THREADS]
     waits = np.zeros(len(nesting.events), np.bool_)
     waits[syncs.event] = True  # in which the host waits for the device
     for thread in drawn:
@@ -389,18 +562,17 @@ def host_lanes(drawing: Drawing) -> Iterator[Lane]:
         waited = Intervals.union(start, end).within(windows)
         either = Intervals.union(np.append(time[busy], start), np.append(until[busy], end)).within(windows)
         title = say("host thread {thread}", thread=thread)
-        if thread == threads.main:
+        if thread == host.main:
             title = say("main thread {thread}", thread=thread)
-        shares = drawing.buckets.shares({"host_op": either - waited, "host_sync": waited})
-        found = _events(drawing, rows, waits, drawing.slices // (_OF_HOST * len(drawn)))
-        yield Lane("host", title, shares, found, thread=thread)
+        shares = canvas.buckets.shares({"host_op": either - waited, "host_sync": waited})
+        yield Lane("host", title, shares, _events(canvas, host, rows, waits, most // len(drawn)), thread=thread)
 
 
-def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> LaneSlices:
+def _events(canvas: Canvas, host: HostSide, rows: slice, waits: Mask, most: int) -> LaneSlices:
     """Return events of one thread, nested as they ran; those that are left out are the shortest, with all in them."""
-    nesting, shift = drawing.study.nesting, drawing.study.launches.skew
+    nesting, shift = host.nesting, host.skew
     events = nesting.events
-    near, _ = drawing.near(events.start[rows] - shift, events.end[rows] - shift, most)
+    near, _ = canvas.near(events.start[rows] - shift, events.end[rows] - shift, most)
     kept = rows.start + near
     marked = np.zeros(len(events), np.bool_)
     marked[kept] = True
@@ -409,12 +581,23 @@ def _events(drawing: Drawing, rows: slice, waits: Mask, most: int) -> LaneSlices
     while (inside := at >= 0).any():
         depth[inside] += 1
         at[inside] = nesting.nearest(nesting.parent[at[inside]], marked)
-    shift += drawing.origin
-    start, end = events.start[kept] - shift, events.end[kept] - shift
+    shift += canvas.origin
+    start, end, more = events.start[kept] - shift, events.end[kept] - shift, {}
+    if host.lines is not None:
+        more["where"] = canvas.names.places(host.lines.at(events.thread[kept], events.start[kept]))
+    if (ops := host.operators) is not None and len(ops):
+        mine = np.flatnonzero(ops.thread == events.thread[rows.start])
+        at = np.searchsorted(ops.start[mine], events.start[kept])
+        found = mine[np.minimum(at, len(mine) - 1)] if len(mine) else np.full(len(kept), NONE)
+        same = (found >= 0) & (ops.start[found] == events.start[kept])
+        more["facts"] = canvas.facts.inputs(
+            *(one.take(np.where(same, found, NONE)) for one in (ops.shapes, ops.dtypes))
+        )
     return slices(
         start,
         end,
         np.where(waits[kept], COLOUR["host_sync"], COLOUR["host_op"]).astype(np.uint8),
         depth=sub_tracks(start, end, depth),
-        name=drawing.names.places(events.name.take(kept)),
+        name=canvas.names.places(events.name.take(kept)),
+        **more,
     )

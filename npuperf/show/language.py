@@ -158,7 +158,7 @@ _SIGNS: Final = r"[(\[]*[-+−]?"
 _APART: Final = r"\d{1,3}(?:[ \u2009\u202f]\d{3}(?!\d))+(?:\.\d+)?"
 _NUMBER: Final = rf"{_SIGNS}(?:{_APART}|\d[\d.,]*)"
 _UNIT: Final = r" (?:%|[munµ]?s|min|h|[kKMGT]?i?B(?:/s)?|[kMG]?Hz)(?![A-Za-z])"
-_QUANTITY: Final = rf"(?:{_NUMBER}(?:{_UNIT})? … )?{_NUMBER}{_UNIT}"
+_QUANTITY: Final = rf"(?:{_NUMBER}–)?{_NUMBER}{_UNIT}"
 
 
 def is_wide(said: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final, Literal
 
 from npuperf.base.escape import for_screen
@@ -19,14 +20,20 @@ _EXACT: Final = 1500
 #: Kilobytes of a page are few: a layer has no more cells, and no more rows.
 MOST_CELLS, MOST_ROWS, MOST_COLUMNS = 61_440, 1024, 120
 
+#: A scale reaches so far to either side of its middle at least, as a part of it: else a thousandth would look like all.
+_REACH: Final = 0.05
+#: Values that are no farther from their middle are alike, and grey (``compare_ratio`` of the thresholds).
+ALIKE: Final = 0.01
+
 Values = Sequence[Sequence[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One thing that is measured. ``codes``: row by row; ``least`` and ``most`` of all that is not nothing.
+    """One thing that is measured. ``codes``: row by row; ``least`` and ``most``: the ends of the scale.
 
-    ``texts``: every value as text, or none where there are too many.
+    ``alike``: whether no value differs from the others by more than chance makes; ``texts``: every value as text, or
+    none where there are too many.
     """
 
     name: Message
@@ -36,6 +43,7 @@ class Layer:
     codes: bytes
     texts: tuple[str, ...]
     said: Message
+    alike: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ class Matrix:
                     "codes": b64encode(layer.codes).decode("ascii"),
                     "texts": list(layer.texts),
                     "said": _plain(layer.said),
+                    "alike": layer.alike,
                 }
                 for layer in self.layers
             ],
@@ -112,6 +121,8 @@ def layer(name: Message, unit: MatrixUnit, values: Values, rows: Sequence[str], 
     if not there:
         return None
     least, most = min(there), max(there)
+    middle = (least + most) / 2
+    low_end, high_end = min(least, middle * (1 - _REACH)), max(most, middle * (1 + _REACH))
     texts = tuple(shown(value, unit) if value is not None else "" for value in flat) if len(flat) <= _EXACT else ()
 
     def code(value: float | None) -> int:
@@ -119,7 +130,7 @@ def layer(name: Message, unit: MatrixUnit, values: Values, rows: Sequence[str], 
             return MISSING
         if not value:
             return ZERO
-        return FIRST + (round((LAST - FIRST) * (value - least) / (most - least)) if most > least else LAST - FIRST)
+        return FIRST + round((LAST - FIRST) * (value - low_end) / (high_end - low_end))
 
     at = [divmod(flat.index(end), len(columns)) for end in (least, most)]
     low, high = (say("{row}, {column}", row=rows[r], column=columns[c]) for r, c in at)
@@ -129,7 +140,8 @@ def layer(name: Message, unit: MatrixUnit, values: Values, rows: Sequence[str], 
         said = say("{what}: {most} ({there})", what=name, most=_said(most, unit), there=high)
     nothing = flat.count(0)
     said = chain(said, say_n("nothing in {n} more", "nothing in {n} more", nothing) if nothing else None)
-    return Layer(name, unit, least, most, bytes(map(code, flat)), texts, said)
+    alike = len(there) > 1 and most <= middle * (1 + ALIKE)
+    return Layer(name, unit, low_end, high_end, bytes(map(code, flat)), texts, said, alike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +175,4 @@ def grouped(count: int, most: int) -> Grouping:
 def mean_of_known(values: Sequence[float | None]) -> float | None:
     """Return the mean of what is known, None where nothing is."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return fsum(known) / len(known) if known else None

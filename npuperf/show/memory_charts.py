@@ -38,7 +38,8 @@ LAYERS: Final[dict[str, Message]] = {
     **{
         name: WORDS[name]
         for name in (
-            *("lasting", "kv_cache", "workspace", "activation", "gradient", "temporary", "unreleased", "unknown"),
+            *("lasting", "kv_cache", "graph_pool", "workspace", "activation", "gradient", "temporary"),
+            *("unreleased", "unknown"),
         )
     },
 }

@@ -31,7 +31,7 @@ _ALIVE: Final = NAMED["memory_peak"].only(
     Column("count", say("n"), "id", lambda _, memory, group: group.count),
     Column("bytes", say("MiB"), "bare_mib", lambda _, memory, group: group.bytes, 0),
     Column("share", say("% of peak"), "share", lambda _, memory, group: group.bytes / memory.peak_bytes),
-    Column("where", say("where"), get=lambda _, memory, group: _place(group)),
+    Column("where", say("where"), "code", lambda _, memory, group: _place(group), 0),
 )
 
 
@@ -49,7 +49,7 @@ def memory_lines(result: Result, *, brief: bool = False) -> list[Line]:
     if device is None or device.memory is None:
         return []
     memory = device.memory
-    beside = () if brief else (_beside(memory), _outside(memory), _steps(memory, result.findings))
+    beside = () if brief else (_beside(memory), _outside(memory), _steps(memory, result.findings), _planned(memory))
     parts = (peak_sum(memory), *beside, _between(result.devices, device))
     return [
         Line(said, "bold" if not place else "") for place, said in enumerate((_peak(device, memory), *parts)) if said
@@ -66,7 +66,7 @@ def memory_sections(result: Result, view: View, *, brief: bool = False) -> Itera
     if memory.alive and not brief and not view.full:  # where it is among the tables
         groups = memory.alive if memory.steps else _of_any_class(memory.alive)
         shown = groups[: rows_of(view, _GROUPS)]
-        body.append(Fitted(filled(_ALIVE, [(device, memory, group) for group in shown]), one_line=True))
+        body.append(Fitted(filled(_ALIVE, [(device, memory, group) for group in shown])))
         body += cut(len(shown), len(groups),
                     lambda few: say("{shown} groups of blocks; --table memory_peak shows all", shown=few))  # fmt: skip
     content = said[0].content
@@ -171,6 +171,21 @@ def _steps(memory: Memory, findings: Sequence[Finding]) -> Message | None:
         first=least.step,
         most=mib(most.peak_bytes),
         last=most.step,
+    )
+
+
+def _planned(memory: Memory) -> Message | None:
+    """Say what graphs plan, of the one that plans most."""
+    if not memory.graphs:
+        return None
+    first = memory.graphs[0]
+    return say_n(
+        "{n} graph plans memory: graph {graph} {peak}, most of it for {operators}",
+        "{n} graphs plan memory, the most of them graph {graph}: {peak}, most of it for {operators}",
+        len(memory.graphs),
+        graph=str(first.graph if first.model is None else first.model),
+        peak=mib(first.peak_bytes),
+        operators=series(one.operator or "N/A" for one in first.largest[:_MODULES]),
     )
 
 

@@ -39,14 +39,22 @@ def _joined(lines: list[Line]) -> str:
 
 _ROWS = 10
 _PAGE: Final = say("the whole report, with a timeline")
+_REST: Final = say("the whole report")
 
 
 def render_markdown(document: Document, view: View) -> str:
-    """Return a document's report; long tables are cut and say so."""
+    """Return a document's report; long tables are cut and say so. ``view.brief``: the gist, and the rest folded."""
     top = view.top or (None if view.full or view.table else _ROWS)
     sheet = report_of(document, View(full=view.full, top=top, table=view.table))
     blocks = [f"# npuperf: {for_markdown(text(sheet.title))}"] if text(sheet.title) else []
     blocks += [f"[{for_markdown(text(_PAGE))}]({view.page})"] if view.page else []
+    if view.brief and isinstance(document, Result):
+        from npuperf.show.brief import advice_lines, beside, brief_of, lines
+
+        brief = brief_of(document)
+        blocks += map(_line, lines(brief, beside(document)))
+        blocks += ["\n".join(f"- {_line(line)}" for line in advice_lines(brief))] if brief.advice else []
+        blocks.append(f"<details><summary>{for_markdown(text(_REST))}</summary>")
     for is_code, group in groupby(sheet.lines, lambda line: line.style == "code"):
         if is_code:  # in a fence that nothing in it ends
             content = "\n".join(visible(text(line.content)) for line in group)
@@ -58,6 +66,7 @@ def render_markdown(document: Document, view: View) -> str:
         blocks += [] if part.bare else [f"## {for_markdown(text(part.title))}"]
         blocks += ["\n".join(f"- {_line(line)}" for line in part.lines)] if part.lines or not part.bare else []
         blocks += map(table_markdown, part.tables)
+    blocks += ["</details>"] if view.brief else []
     return "\n\n".join(blocks) + "\n"
 
 

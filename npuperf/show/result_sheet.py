@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from npuperf.base.escape import for_shell
-from npuperf.base.messages import Message, Parameter, Quantity, chain, ns, number, say, say_n, series, share, size
-from npuperf.base.units import NS_PER_S
+from npuperf.base.messages import (
+    Message,
+    Parameter,
+    Quantity,
+    analyze_command,
+    chain,
+    ns,
+    number,
+    say,
+    say_n,
+    series,
+    share,
+    size,
+)
 from npuperf.model.comparison import Comparison
+from npuperf.model.gist import Explanation
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.result import Device, Finding, Result
 from npuperf.show import comparison_text as compared
@@ -33,11 +45,25 @@ from npuperf.show.sheet import (
     StripPart,
     Whereabouts,
     common,
+    sheet_of,
     warnings,
 )
 from npuperf.show.svg import STEP_PARTS, words_of_part
 from npuperf.show.tables import EXTRA, Filled, fill, filled
-from npuperf.show.words import BOUND, OUTCOME, WORDS, Line, device_name, elsewhere, folded, gain, lost_lines, verdict_of
+from npuperf.show.words import (
+    BOUND,
+    EVIDENCE,
+    OUTCOME,
+    WORDS,
+    Line,
+    date,
+    device_name,
+    elsewhere,
+    folded,
+    gain,
+    lost_lines,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from npuperf.show.svg import Chart
@@ -48,8 +74,6 @@ _DOUBTS: Final = 3
 _NEEDLESS: Final = ("partition", "roots")
 #: Charts that stand with what changed.
 _OF_COMPARISON: Final = ("waterfall", "interval", "differences")
-#: Times before this are none of a clock that counts from 1970: such profiles count from the machine's start.
-_CALENDAR: Final = 1_400_000_000 * NS_PER_S
 
 
 def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
@@ -59,10 +83,8 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
         say("{path} ({kind})", path=result.input.path, kind=result.input.kind),
         say("{tool} {version}", tool=result.tool.name, version=result.tool.version),
     ]
-    begun = min((device.origin_ns for device in devices), default=0)
-    if begun >= _CALENDAR:
-        seconds = datetime.fromtimestamp(begun // NS_PER_S, timezone.utc)
-        facts.append(say("recorded {date} UTC", date=f"{seconds:%Y-%m-%d %H:%M}"))
+    if at := result.workload.recorded_at:
+        facts.append(say("recorded {date}", date=date(at)))
     if chips := dict.fromkeys(device.soc for device in devices if device.soc):
         facts.append(say("{chips}", chips=series(chips)))
 
@@ -75,7 +97,8 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
         about = say("this run by itself")
         blocks.append(_comparison(result, comparison, [chart for chart in charts if chart.id in _OF_COMPARISON]))
     bound = result.verdict.bound
-    evidence = [NamedValue(name, share(value)) for name, value in result.verdict.evidence.items()]
+    evidence = [NamedValue(EVIDENCE[name], share(value)) for name, value in result.verdict.evidence.items()
+                if name in EVIDENCE and value is not None]  # fmt: skip
     why = [Line(job_text.run_line(result), "bold"), Line(verdict_of(result))]
     verdicts.append(Headline(BOUND[bound], bound, about, why, evidence))
 
@@ -85,19 +108,19 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
     if (more := len(doubts) - _DOUBTS) > 0:
         lines.append(Line(say_n("{n} more warning, with the input", "{n} more warnings, with the input", more), "dim"))
 
+    undrawn = list(_undrawn(result, view))
+    blocks.append(Block("timeline", say("timeline"), lines=undrawn, timeline=bool(view.pictures)))
     if devices:
         alone = apart_line(devices[0]) if len(devices) == 1 else None
         apart = [] if alone is None else [Line(alone, "dim")]
         blocks.append(Block("parts", say("where the time goes"), lines=apart, strips=[_strip(devices)]))
     if result.cluster is not None:
-        blocks.append(_waiting(result, result.cluster))
+        blocks.append(_waiting(result, result.cluster, places))
     if result.findings:
         cards = finding_cards(result, places)
         none = [] if cards else [Line(say("no problem: none"), "dim")]
         checks = list(_other_checks(result.findings))
         blocks.append(Block("findings", say("findings"), lines=none, cards=cards, after=checks))
-    undrawn = list(_undrawn(result, view))
-    blocks.append(Block("timeline", say("timeline"), lines=undrawn, timeline=bool(view.pictures)))
     if others := [chart for chart in charts if not chart.topic and chart.id not in (*_NEEDLESS, *_OF_COMPARISON)]:
         blocks.append(Block("charts", CHARTS, charts=others))
     for topic, words in TOPICS.items():
@@ -162,13 +185,13 @@ def _strip(devices: Sequence[Device]) -> Strip:
     return Strip(title, parts)
 
 
-def _waiting(result: Result, cluster: Cluster) -> Block:
+def _waiting(result: Result, cluster: Cluster, places: Whereabouts) -> Block:
     """Return why the ranks of a job wait for each other: the roots, and what the pipeline and the links say."""
     lines = [job_text.waiting_line(cluster)]
     if cluster.pipeline:
         lines += [job_text.pipeline_title(cluster.pipeline), *job_text.pipeline_lines(cluster)]
     lines += job_text.asides(cluster)
-    cards = [_root_card(root, cluster, result) for root in job_text.roots_by_gain(cluster)]
+    cards = [_root_card(root, cluster, places) for root in job_text.roots_by_gain(cluster)]
     return Block("waiting", say("why ranks wait for each other"), list(map(Line, lines)), cards=cards)
 
 
@@ -190,7 +213,9 @@ def _undrawn(result: Result, view: View) -> Iterator[Line]:
     """Say why there is no timeline, where there is none, or of which ranks there is one."""
     drawn, every = len(view.pictures), len(result.devices)
     bare = sum(not device.clock.tasks for device in result.devices)
-    if bare == every:
+    if not every and drawn:
+        return  # a host alone
+    if bare == every and not result.hosts:
         yield Line(say("no timeline: this recording has no kernels with times to draw"), "dim")
     elif not drawn:
         yield Line(say("no timeline: it is drawn from the profile when that is analyzed; what is read back from "
@@ -213,9 +238,13 @@ _UNITS: Final = (
     (("_bytes", "bytes"), lambda value: size(round(value))),
     (("_share", "share", "_share_of_compute", "share_of_compute", "_share_of_busy_core_time"), share),
 )  # fmt: skip
-#: A command in a sentence, and what of it stands for the path of what was analyzed.
-_COMMAND: Final = re.compile(r"npuperf analyze PATH(?: --(?:rank|table|step) \w+)*")
-_PATH: Final = re.compile(r"\bPATH\b")
+#: What may follow a command in a sentence.
+_OPTIONS: Final = r"(?: --(?:rank|ranks|table|step) [\w,]+)*"
+#: How a rule answered, and whether what it presupposes holds.
+_ANSWERS: Final = {"problem": say("a problem"), "ok": say("no problem"), "cannot_tell": say("cannot tell")}
+_CONDITIONS: Final = {True: say("holds"), False: say("does not hold"), None: say("not known")}
+#: A variable that a sentence says to set: the same in every language.
+_EXPORT: Final = r"\bexport [A-Z][A-Z0-9_]+=[\w.:/-]*\w"
 _HOLDS: Final = {True: "holds", False: "fails", None: "unknown"}
 
 
@@ -236,14 +265,18 @@ def finding_cards(result: Result, places: Whereabouts) -> list[Card]:
             about=chain(*about) if any(about) else None,
             gain=gain(f),
             share=min(max(f.gain_pct[1] if f.gain_pct else 0.0, 0.0), 100.0),
-            facts=[  # what is one value, or a few, where it is known; names are those of JSON
-                NamedValue(name, _shown(name, value))
+            facts=[  # what is one value, or a few, where it is known
+                NamedValue(EVIDENCE[name], _shown(name, value))
                 for name, value in f.evidence.items()
-                if value not in (None, [], {}) and not _is_rows(value)
+                if name in EVIDENCE and value not in (None, [], {}) and not _is_rows(value)
             ],
-            tables=[_evidence_table(name, value) for name, value in f.evidence.items() if _is_rows(value)],
+            tables=[
+                _evidence_table(name, value)
+                for name, value in f.evidence.items()
+                if name in EVIDENCE and _is_rows(value)
+            ],
             advice=advice,
-            commands=_commands(advice, result),
+            commands=_commands(advice),
             code=f.code,
             presupposed=[(_HOLDS[p.holds], p.what) for p in f.preconditions],
             excluded=[say("{advice}: {because}", advice=e.advice, because=e.because) for e in f.excluded],
@@ -253,7 +286,71 @@ def finding_cards(result: Result, places: Whereabouts) -> list[Card]:
     return cards
 
 
-def _root_card(root: Root, cluster: Cluster, result: Result) -> Card:
+def explained(document: Explanation, view: View) -> Sheet:
+    """Return all about a rule: how it judges, then each of its answers with its numbers and what to do."""
+    of = {"device": say("each device"), "ranks": say("the ranks of a job together"), "memory": say("recorded memory")}
+    facts = [
+        Line(document.title, label=say("rule")),
+        *([] if document.asks is None else [Line(document.asks, label=say("what it does"))]),
+        Line(series(of[one] for one in document.of), label=say("asked of")),
+        *([] if document.relieves is None else [Line(BOUND[document.relieves], label=say("bears on"))]),
+        *([Line(series(document.needs, "; "), label=say("needs"))] if document.needs else []),
+        *([Line(series(document.requires, "; "), label=say("only where"))] if document.requires else []),
+        Line(document.source, label=say("source")),
+    ]
+    limits = [
+        Line(say("{name} = {value}: {source}", name=one.name, value=number(one.value), source=one.source)
+             if one.value == one.shipped else
+             say("{name} = {value} (shipped: {shipped}): {source}", name=one.name, value=number(one.value),
+                 shipped=number(one.shipped), source=one.source))
+        for one in document.limits
+    ]  # fmt: skip
+    answers = [(_answered(finding), [*_whole_answer(finding)]) for finding in document.findings]
+    if not answers:
+        answers = [(say("this run"), [Line(say("the rule was not asked of this run"))])]
+    sections = [(say("thresholds"), limits), *answers] if limits else answers
+    return sheet_of(say("{rule} in {path}", rule=document.rule, path=document.path), facts, sections=sections)
+
+
+def _answered(finding: Finding) -> Message:
+    """Return the title of an answer: of what it is, and which it is."""
+    where = say("device {device}", device=finding.device)
+    if finding.rank is not None:
+        where = say("rank {rank}, device {device}", rank=finding.rank, device=finding.device)
+    return say("{device}: {answer}", device=where, answer=_ANSWERS[finding.status])
+
+
+def _whole_answer(finding: Finding) -> Iterator[Line]:
+    """Yield the lines of a finding: the sentence, its gain, its numbers, what holds, and what to do."""
+    yield Line(finding.title, "bold", WORDS[finding.severity] if finding.status == "problem" else None)
+    if finding.status == "problem":
+        yield Line(gain(finding))
+    for name, value in finding.evidence.items():
+        label = EVIDENCE.get(name) or say("{name}", name=name)
+        if _is_rows(value):
+            yield from (Line(_shown(name, row), label=label) for row in value[:_FEW])
+        elif value not in (None, [], {}):
+            yield Line(_shown(name, value), label=label)
+    for holds, label in _CONDITIONS.items():
+        met = [one.what for one in finding.preconditions if one.holds == holds]
+        if met:
+            yield Line(series(met), label=label)
+    if finding.needs is not None:
+        yield Line(finding.needs, "warning", say("missing"))
+    elif finding.next is not None:
+        yield from (Line(step, "good", say("do")) for step in (finding.next, *finding.alternatives))
+    for ruled_out in finding.excluded:
+        yield Line(say("{advice}: {because}", advice=ruled_out.advice, because=ruled_out.because), "dim",
+                   say("not advised"))  # fmt: skip
+    if finding.refute is not None:
+        yield Line(say("not the cause if {condition}", condition=finding.refute))
+    if finding.source is not None:
+        yield Line(say("source: {source}", source=finding.source), "dim")
+    if finding.code is not None:
+        yield Line(finding.code, "code")
+
+
+def _root_card(root: Root, cluster: Cluster, places: Whereabouts) -> Card:
     advice = [] if root.next is None else [root.next]
     return Card(
         severity=WORDS.get(root.kind, say("{kind}", kind=root.kind)),
@@ -264,15 +361,16 @@ def _root_card(root: Root, cluster: Cluster, result: Result) -> Card:
                  share=share(root.share), wait=ns(root.wait_ns / max(cluster.steps, 1))),
         share=min(100 * root.share, 100.0),
         advice=advice,
-        commands=_commands(advice, result),
+        commands=_commands(advice),
+        go=places.usual(root.ranks or [one.rank for one in cluster.ranks]),
     )  # fmt: skip
 
 
-def _commands(advice: Sequence[Message], result: Result) -> list[str]:
-    """Return the commands in what is advised, with the path of what was analyzed, fit to be pasted into a shell."""
+def _commands(advice: Sequence[Message]) -> list[str]:
+    """Return the commands in what is advised, fit to be pasted into a shell."""
     found = (text(step, lambda _: "") for step in advice)  # without names, which anybody may have written
-    commands = dict.fromkeys(match[0] for one in found for match in _COMMAND.finditer(one))
-    return [_PATH.sub(lambda _: for_shell(result.input.path), command) for command in commands]
+    command = rf"{re.escape(analyze_command())}{_OPTIONS}|{_EXPORT}"
+    return list(dict.fromkeys(match[0] for one in found for match in re.finditer(command, one)))
 
 
 def _shown(name: str, value: Any) -> Parameter:
@@ -282,7 +380,8 @@ def _shown(name: str, value: Any) -> Parameter:
         known = next((unit(value) for ends, unit in _UNITS if name.endswith(ends)), None)
         return known or (Quantity(value, "count") if isinstance(value, int) else number(value))
     if isinstance(value, dict):
-        return chain(*(say("{name} {value}", name=str(k), value=_shown(name, v)) for k, v in value.items()), by=", ")
+        named = ((EVIDENCE.get(str(k), str(k)), _shown(name, v)) for k, v in value.items())
+        return chain(*(say("{name} {value}", name=said, value=v) for said, v in named), by=", ")
     if isinstance(value, list | tuple):
         more = say_n("and {n} more", "and {n} more", len(value) - _FEW) if len(value) > _FEW else None
         return chain(*(say("{value}", value=_shown(name, item)) for item in value[:_FEW]), more, by=", ")
@@ -296,6 +395,7 @@ def _is_rows(value: Any) -> bool:
 def _evidence_table(name: str, value: Sequence[dict[str, Any]]) -> EvidenceTable:
     few = value[:_FEW]
     headers = dict.fromkeys(str(key) for row in few for key in row)
-    used = tuple(key for key in headers if any(row.get(key) not in (None, "", [], {}) for row in few))
+    told = (key for key in headers if any(row.get(key) not in (None, "", [], {}) for row in few))
+    used = tuple(key for key in told if key in EVIDENCE)
     rows = tuple(tuple(_shown(key, row.get(key)) for key in used) for row in few)
-    return EvidenceTable(name, used, rows, len(value) - len(rows))
+    return EvidenceTable(EVIDENCE[name], tuple(EVIDENCE[key] for key in used), rows, len(value) - len(rows))

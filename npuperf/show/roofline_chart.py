@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, floor, log10, sqrt
+from math import ceil, floor, fsum, log10, sqrt
 from typing import Final
 
 from markupsafe import Markup
@@ -16,6 +16,7 @@ from npuperf.model.result import Operator, Result
 from npuperf.show.efficiency_tables import LIMITS, ROOFLINE
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import DRAWN, Chart, element, legend, plain, rect, rounded, width_of
+from npuperf.show.words import at_most
 
 # Axes of ten times as much, the roofs as lines, operators as large as their time.
 
@@ -27,8 +28,11 @@ _LARGEST, _LARGEST_NARROW, _SMALLEST = 26.0, 17.0, 3.0
 _LEAST, _NAMED = 0.001, 8
 #: Slower ones than this part of the peak would leave the others no room.
 _SLOWEST: Final = 1e-6
-#: Where along a rising roof its name is.
-_NAMED_AT: Final = 0.45
+#: Where along a roof its name may be, as parts of the roof: the first that is free.
+_NAMED_AT: Final = (0.45, 0.3, 0.6, 0.2, 0.75, 0.1, 0.9)
+_LEVEL_AT: Final = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3)
+#: Bold letters beside plain ones.
+_BOLD: Final = 1.12
 #: Peaks no further apart are one.
 _ONE: Final = 1e-3
 _FLOPS: Final = (("TFLOPS", 12), ("GFLOPS", 9), ("MFLOPS", 6))
@@ -39,8 +43,9 @@ _COLOURS: Final = {
 _MIXED: Final = ("c-mixed", say("cube and vector cores"))
 
 
-#: Left, right, top, bottom.
+#: Left, right, top, bottom; of a line from where to where.
 _Box = tuple[float, float, float, float]
+_Line = tuple[float, float, float, float]
 
 
 class _Point(Struct, frozen=True):
@@ -68,7 +73,7 @@ def roofline_chart(result: Result, where: Whereabouts) -> Chart | None:
     ]
     if not points:
         return None
-    time = sum(point.operator.share for point in points)
+    time = fsum(point.operator.share for point in points)
     caption = chain(
         say_n("{n} operator of which bytes and operations are known: {part} of all operators' time",
               "{n} operators of which bytes and operations are known: {part} of all operators' time",
@@ -99,7 +104,7 @@ def _won(result: Result) -> Message | None:
     if not known:
         return None
     spans = sum(device.window.span_ns for device in result.devices)
-    least, most = (sum(side) for side in zip(*known, strict=True))
+    least, most = (fsum(side) for side in zip(*known, strict=True))
     part = share(least / spans, most / spans) if spans else None
     return say("could be won: {part} of the device's time", part=part) if part else None
 
@@ -114,6 +119,9 @@ class _Plot:
         slope = roofs.hbm_bytes_per_s or roofs.cube_flop_per_s / 100
         ends = [*(log10(point.x) for point in points), log10(roofs.cube_flop_per_s / slope) + 0.5]
         self.x0, self.x1 = floor(min(ends)), ceil(max(ends))
+        decade = (self.right - self.left) / (self.x1 - self.x0)
+        if max(ends) > self.x1 - self.largest / decade:  # the circle needs room, too
+            self.x1 += 1
         self.y0 = floor(min(log10(roofs.cube_flop_per_s) - 1, *(log10(point.y) for point in points)))
         self.y1 = log10(roofs.cube_flop_per_s) + 0.25
 
@@ -129,6 +137,8 @@ class _Plot:
         """Yield axes, roofs, operators and their names."""
         yield rect(self.left, _TOP, self.right - self.left, self.base - _TOP, "plot-ground")
         yield from self._axes()
+        self.circles = {id(point): self._circle(point) for point in self.points}
+        self.lines: list[_Line] = []
         taken: list[_Box] = []
         yield from self._roofs(taken)
         names = short_names(point.operator.type for point in self.points)
@@ -136,7 +146,7 @@ class _Plot:
             one = point.operator
             colour, _ = _COLOURS.get(one.core or "", _MIXED)
             tip = element("title", plain(_told(point)))
-            at, high, radius = self._circle(point)
+            at, high, radius = self.circles[id(point)]
             yield element("circle", tip, cx=at, cy=high, r=radius, class_=f"bubble {colour}",
                           data_go=where.row(ROOFLINE, (one,)) or None)  # fmt: skip
         for point in self.points[:_NAMED]:
@@ -169,6 +179,7 @@ class _Plot:
             (say("HBM"), self.roofs.hbm_bytes_per_s, "r-hbm", 1),
         ]
         corner = first if all(rate is None for _, rate, _, _ in rates) else last
+        labels: list[tuple[str, list[tuple[float, float]]]] = []
         for name, rate, class_, below in rates:
             if rate is None:
                 continue
@@ -176,42 +187,61 @@ class _Plot:
             if end <= begin:
                 continue
             corner = min(corner, end)
-            ends = (f"{rounded(self.x(at))} {rounded(self.y(at * rate))}" for at in (begin, end))
-            yield element("path", d=f"M {' L '.join(ends)}", class_=f"roof {class_}")
-            middle = begin * (end / begin) ** _NAMED_AT
+            line = (self.x(begin), self.y(begin * rate), self.x(end), self.y(end * rate))
+            self.lines.append(line)
+            ends = " L ".join(f"{rounded(x)} {rounded(y)}" for x, y in (line[:2], line[2:]))
+            yield element("path", d=f"M {ends}", class_=f"roof {class_}")
             label = plain(say("{name} {rate} GB/s", name=name, rate=number(round(rate / 1e9))))
-            beside = self.x(middle) + below * (width_of(label, _SIZE) + 12) - 6
-            yield self._label(label, beside, self.y(rate * middle) + below * (_SIZE + 6) - 4, taken)
+            middles = [begin * (end / begin) ** part for part in _NAMED_AT]
+            wide = below * (width_of(label, _SIZE) + 12) - 6
+            labels.append((label, [(self.x(at) + wide, self.y(rate * at) + below * (_SIZE + 6) - 4) for at in middles]))
         vector = self.roofs.vector_flop_per_s
         begin = max(vector / self.roofs.l2_bytes_per_s, first) if self.roofs.l2_bytes_per_s else first
         for name, rate, start in ((say("cube, FP16"), peak, corner), (say("vector, FP16"), vector, begin)):
-            yield element("path", d=f"M {rounded(self.x(start))} {rounded(self.y(rate))} H {self.right}",
-                          class_="roof r-level")  # fmt: skip
+            level, left = self.y(rate), self.x(start)
+            self.lines.append((left, level, self.right, level))
+            yield element("path", d=f"M {rounded(left)} {rounded(level)} H {self.right}", class_="roof r-level")
             label = plain(say("{name} {rate} TFLOPS", name=name, rate=number(round(rate / 1e12, 1))))
-            yield self._label(label, self.right - 4, self.y(rate) - 5, taken)
+            above = [(left + (self.right - 4 - left) * part, level - 5) for part in _LEVEL_AT]
+            labels.append((label, [*above, *((x, level + _SIZE + 3) for x, _ in above)]))
+        for label, places in labels[::-1]:  # a level one has fewer places
+            yield self._label(label, places, taken)
 
-    def _label(self, label: str, x: float, y: float, taken: list[_Box]) -> Markup:
-        """Write what ends at a place, or begins at the left edge."""
+    def _label(self, label: str, places: Sequence[tuple[float, float]], taken: list[_Box]) -> Markup:
+        """Write what ends at the first of the places that is free, else at the first of them within the plot."""
         wide = width_of(label, _SIZE)
-        x = max(x, self.left + wide + 2)
-        taken.append((x - wide, x, y - _SIZE, y))
-        return element("text", label, x=x, y=y, class_="plot-text end")
+        boxes = [(x - wide, x, y - _SIZE, y) for x, y in places]
+        boxes = [box for box in boxes if self.left + 2 <= box[0] and box[1] <= self.right] or [
+            (self.left + 2, self.left + 2 + wide, boxes[0][2], boxes[0][3])
+        ]
+        box = next((box for box in boxes if self._free(box, taken)), boxes[0])
+        taken.append(box)
+        return element("text", label, x=box[1], y=box[3], class_="plot-text end")
+
+    def _free(self, box: _Box, taken: Sequence[_Box], own: _Point | None = None) -> bool:
+        """Tell a place where neither a text nor a roof nor a circle is, but that of its ``own`` operator."""
+        circles = ((x - r, x + r, y - r, y + r) for at, (x, y, r) in self.circles.items() if at != id(own))
+        texts = any(_meet(box, other) for other in (*taken, *circles))
+        return not texts and not any(_cuts(box, line) for line in self.lines)
 
     def _named(self, point: _Point, name: str, taken: list[_Box]) -> Iterator[Markup]:
         """Write a name beside, below or above its operator, where there is room that nothing else has."""
-        at, high, radius = self._circle(point)
-        wide, level = width_of(name, _SIZE), high + _SIZE / 3
-        others = [self._circle(other) for other in self.points if other is not point]
-        circles = [(x - r, x + r, y - r, y + r) for x, y, r in others]
+        at, high, radius = self.circles[id(point)]
+        wide, level = _BOLD * width_of(name, _SIZE), high + _SIZE / 3
+        beside = 0.7 * radius + 3  # of a corner
         for left, base in (
             (at + radius + 4, level),
             (at - radius - 4 - wide, level),
             (at - wide / 2, high + radius + _SIZE),
             (at - wide / 2, high - radius - 4),
+            (at + beside, high + beside + _SIZE),
+            (at + beside, high - beside),
+            (at - beside - wide, high + beside + _SIZE),
+            (at - beside - wide, high - beside),
         ):
             box = (left, left + wide, base - _SIZE, base)
             inside = self.left < left and left + wide < self.right and box[2] > _TOP and base < self.base
-            if inside and not any(_meet(box, other) for other in (*taken, *circles)):
+            if inside and self._free(box, taken, point):
                 taken.append(box)
                 yield element("text", name, x=left, y=base, class_="plot-text strong")
                 return
@@ -221,11 +251,26 @@ def _meet(one: _Box, other: _Box) -> bool:
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
+def _cuts(box: _Box, line: _Line) -> bool:
+    """Tell a line that comes into a box (Liang and Barsky)."""
+    left, right, top, bottom = box
+    x, y, x_end, y_end = line
+    low, high = 0.0, 1.0
+    for step, room in ((x - x_end, x - left), (x_end - x, right - x), (y - y_end, y - top), (y_end - y, bottom - y)):
+        if not step and room < 0:
+            return False
+        if step < 0:
+            low = max(low, room / step)
+        elif step:
+            high = min(high, room / step)
+    return low <= high
+
+
 def _told(point: _Point) -> Message:
     one = point.operator
     won = None
     if one.recoverable_ns is not None:
-        won = say("could win {won}", won=ns(*one.recoverable_ns))
+        won = say("could win {won}", won=at_most(*one.recoverable_ns))
     return chain(
         say("{type}, {core}: {time} ({share})", type=one.type, core=one.core or "–", time=ns(one.total_ns),
             share=share(one.share)),

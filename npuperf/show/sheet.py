@@ -23,7 +23,7 @@ from npuperf.base.messages import (
     share_change,
 )
 from npuperf.model.document import Document, Gate, quantity
-from npuperf.model.result import Device, Finding, texts_in
+from npuperf.model.result import Device, Finding, HostRun, texts_in
 from npuperf.show.formats import View, known
 from npuperf.show.language import text
 from npuperf.show.tables import Filled, Row, Table, counted, fill, table_named, tables_of
@@ -84,8 +84,8 @@ class Strip:
 class EvidenceTable:
     """A list in a finding's evidence as a small table; ``more``: rows that are left out."""
 
-    name: str
-    headers: tuple[str, ...]
+    name: Message
+    headers: tuple[Message, ...]
     rows: tuple[tuple[Parameter, ...], ...]
     more: int
 
@@ -376,12 +376,29 @@ class Whereabouts:
         return table.go(self, *row) if table.go and self._pictures else ""
 
     def of_finding(self, finding: Finding) -> str:
-        """Return the place of the first thing that a finding's evidence names, on its device."""
+        """Return the place of the first thing that a finding's evidence names, on its device; else a usual step."""
         told = finding.evidence
         if "call" in told:  # the line alone may have several calls, and the call may have several lines
-            return self.named(finding, "sync", told["call"], told.get("torch_op"), told.get("where"))
-        found = (self.named(finding, kind, name) for name in texts_in(told) for kind in _KINDS)
-        return next(filter(None, found), "")
+            found = self.named(finding, "sync", told["call"], told.get("torch_op"), told.get("where"))
+        else:
+            places = (self.named(finding, kind, name) for name in texts_in(told) for kind in _KINDS)
+            found = next(filter(None, places), "")
+        if found:
+            return found
+        on, ranks = self._device(finding), told.get("ranks")
+        if on is not None:
+            return self._usual(on)
+        return self.usual(ranks) if isinstance(ranks, list | tuple) else ""
+
+    def usual(self, ranks: Iterable[int | None]) -> str:
+        """Return a usual step of the first of some ranks that is drawn, all of it."""
+        return next((self._usual(self._ranks[rank]) for rank in ranks if rank in self._ranks), "")
+
+    def _usual(self, on: int) -> str:
+        """Return the step of a picture that others are held against, else the first exact stretch, else everything."""
+        exact = self._pictures[on].exact
+        shown = next((one for one in exact if one.typical), exact[0] if exact else None)
+        return self._all(on) if shown is None else f"{on}:{shown.start}:{shown.end}"
 
     def named(self, of: Any, kind: str, *name: str | None) -> str:
         """Return where something lies on the device of a part, by its kind and what tells where it is."""
@@ -395,12 +412,20 @@ class Whereabouts:
     def stretch(self, of: Any, start_ns: int, length_ns: int) -> str:
         """Return where a stretch of a device's time is."""
         on = self._device(of)
-        if on is None:
-            return ""
+        return "" if on is None else self._cut(on, start_ns, length_ns)
+
+    def _cut(self, on: int, start_ns: int, length_ns: int) -> str:
         picture = self._pictures[on]
         start = start_ns - picture.begin_ns  # of one step alone the picture begins with it
         end = start + length_ns
         return f"{on}:{start}:{end}" if start < picture.span_ns and end > 0 else ""
+
+    def of_host(self, run: HostRun, start_ns: int, length_ns: int) -> str:
+        """Return where a stretch of the time of a host without a device is."""
+        from npuperf.model.picture import NO_DEVICE  # which only those who draw have loaded
+
+        on = self._sources.get((run.rank, NO_DEVICE, run.source))
+        return "" if on is None else self._cut(on, start_ns, length_ns)
 
     def whole(self, device: Device) -> str:
         """Return where all of a device's time is."""

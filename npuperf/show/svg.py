@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final, Literal
 from unicodedata import east_asian_width
 
@@ -89,7 +90,7 @@ def legend(entries: Iterable[tuple[str, Message]]) -> Markup:
 
 def width_of(said: str, size: float) -> float:
     """Return about how wide a text is drawn in letters so high."""
-    return size * sum(1.0 if east_asian_width(letter) in "WF" else _LETTER for letter in said)
+    return size * fsum(1.0 if east_asian_width(letter) in "WF" else _LETTER for letter in said)
 
 
 def fitting(said: str, room: float, size: float) -> str:

@@ -32,9 +32,10 @@ from npuperf.show.words import WORDS, meter
 
 #: ``word``: one of a few values, which people see in their language; ``id``: a number that counts nothing;
 #: ``bar``: signs that are a picture, each in a colour of its own; ``kernel``: a kernel's name, which people see
-#: shortened.
+#: shortened; ``code``: a line of code, of which the file and the number are never cut.
 Unit = Literal[
-    "text", "word", "message", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain", "share",
+    "text", "word", "message", "code", "id", "count", "ms", "us", "percent", "number", "tenth", "core_ms", "plain",
+    "share",
     "duration", "bar", "kernel", "us_change",
     "bare_us", "bare_us_change", "mib", "bare_mib", "tflop", "tflops",
 ]  # fmt: skip
@@ -45,7 +46,7 @@ Row = tuple[Any, ...]
 EXTRA: Final = 9
 #: Cells that say nothing: unknown, none, and what is nothing to know of a row.
 BLANK: Final = (None, "", " ")
-_WRITTEN: Final = ("text", "word", "message", "bar", "kernel")
+_WRITTEN: Final = ("text", "word", "message", "code", "bar", "kernel")
 
 
 class Column(Struct, frozen=True):

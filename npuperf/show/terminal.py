@@ -45,6 +45,11 @@ _LINE: Final = re.compile(
     r"(?P<file>[\w./@+~-]+\.py)(?::(?P<line>\d{1,7})|\((?P<frame>\d{1,7})\):)(?![\w…])"
     r"(?= (?P<function>[A-Za-z_]\w*)(?P<cut>…)?)?"
 )
+#: Folders before a file of code, and a line of it with its function, as reports name it.
+_FOLDERS_OF: Final = re.compile(r"(?<![\w./@+~-])[\w.@+~-]*/(?:[\w.@+~-]+/)*(?=[\w.@+~-]+\.py(?::\d|\(\d))")
+_FUNCTION_OF: Final = re.compile(r"^([\w.@+~-]+\.py:\d+) \S.*$")
+#: A line of code whose path is so long that it would be broken, and its number lost.
+_DEEP_CODE: Final = re.compile(r"(?<![\w./@+~-])[\w./@+~-]{40,}\.py:\d+")
 #: Where no code of the user's lies, or so much of others that looking through it takes too long.
 _PASSED_OVER: Final = re.compile(r"[._].*|node_modules|site-packages|venv|build|dist|PROF_.*|.*_ascend_(pt|ms)")
 #: Code is looked for in so many folders at most, so deep, and for so many seconds.
@@ -219,8 +224,9 @@ def line_text(of: Line) -> RenderableType:
 def print_all(parts: Iterable[RenderableType], view: View) -> str:
     """Return what a terminal as wide as the view would show; without colour, no line ends in blanks."""
     console = _Screen(
-        file=io.StringIO(), width=view.width, force_terminal=view.colour, highlight=False, markup=False, emoji=False
-    )
+        file=io.StringIO(), width=view.width, force_terminal=view.colour, force_jupyter=False,
+        highlight=False, markup=False, emoji=False,
+    )  # fmt: skip
     with console.capture() as screen:
         console.print(Group(*parts), crop=False)  # code is neither cut nor, as in a group, wrapped
     shown = screen.get() if view.blocks else screen.get().translate(_NO_BLOCKS)
@@ -245,19 +251,14 @@ def _ends(name: str, room: int) -> str:
 
 
 def _readable(said: str, room: int = _LONGEST_NAME) -> str:
-    """Leave the middle of such names out of a text."""
+    """Leave the middle of such names out of a text, and the folders of code that lies deep."""
+    said = _DEEP_CODE.sub(lambda place: _FOLDERS_OF.sub("", place[0]), said)
     return _LONG_WORD.sub(lambda word: _ends(word[0], room), said) if len(said) > room else said
 
 
 def line(message: Parameter, style: str = "") -> Text:
     """Return a message in a style."""
     return Text(_readable(text(message)), style)
-
-
-def one_line(said: Text) -> Text:
-    """Return a line that is cut where it does not fit."""
-    said.no_wrap, said.overflow = True, "ellipsis"
-    return said
 
 
 def cut(shown: int, total: int, message: Callable[[str], Message]) -> list[Text]:
@@ -314,8 +315,20 @@ def _code_line(line: str) -> RichText:
     return RichText(visible(line), no_wrap=True, overflow="ignore")  # whole, however long it is
 
 
+def _code_forms(shown: str) -> list[str]:
+    """Return a line of code as it is, without folders, and without its function; the file and the number stay."""
+    bare = _FOLDERS_OF.sub("", shown)
+    return [shown, bare, _FUNCTION_OF.sub(r"\1", bare)]
+
+
 def _cell_text(column: Column, shown: str, width: int) -> str:
-    """Let no name take more than three lines of a column."""
+    """Shorten what is too long for its column: of code its folders, then its function; of a name what is in its middle.
+
+    A name may take three lines.
+    """
+    if cell_len(shown) > width and column.written:
+        forms = _code_forms(shown)[: 3 if column.unit == "code" else 2]
+        shown = next((form for form in forms if cell_len(form) <= width), forms[-1])
     room = max(_LONGEST_NAME, _LINES_OF_NAME * width)
     return _ends(shown, room) if column.unit == "kernel" else _readable(shown, room)
 
@@ -323,19 +336,17 @@ def _cell_text(column: Column, shown: str, width: int) -> str:
 class Fitted:
     """A table in the room that there is: what does not fit is left out, the least important columns first.
 
-    ``one_line``: words are cut instead of wrapped; ``styles``: of whole rows, by their number; ``signs``: the styles of
-    a bar's signs.
+    Words are wrapped, and nothing is cut but what `_cell_text` says. ``styles``: of whole rows, by their number;
+    ``signs``: the styles of a bar's signs.
     """
 
     def __init__(
         self,
         filled: Filled,
         *,
-        one_line: bool = False,
         styles: dict[int, str] | None = None,
         signs: dict[str, str] | None = None,
     ) -> None:
-        self.one_line = one_line
         self.styles = styles or {}
         self.signs = signs or {}
         self.filled = filled.with_only(Column.says_something)
@@ -352,11 +363,11 @@ class Fitted:
             rich.add_column(
                 Text(column.title),
                 justify="left" if column.written else "right",
-                overflow="ellipsis" if self.one_line else "fold",
+                overflow="fold",
                 width=width,
             )
         for number, row in enumerate(self.cells):
-            told = {i: row[i] if self.one_line else _cell_text(self.columns[i], row[i], w) for i, w in widths.items()}
+            told = {i: _cell_text(self.columns[i], row[i], width) for i, width in widths.items()}
             texts = (self._cell(i, self.filled.rows[number][i], said) for i, said in told.items())
             rich.add_row(*texts, style=self.styles.get(number))
         yield rich
@@ -380,7 +391,7 @@ class Fitted:
         if self.columns[i].unit == "bar":
             return painted(shown, self.signs)
         style = _WORD_STYLES.get(str(value).removesuffix("?"), "") if self.columns[i].unit == "word" else ""
-        return Text(shown, style=style, no_wrap=self.one_line or not self.columns[i].written)
+        return Text(shown, style=style, no_wrap=not self.columns[i].written)
 
     def _widths(self, room: int) -> dict[int, int]:
         """Return the columns shown, and how wide they are."""
@@ -410,7 +421,7 @@ class Fitted:
         kept = [i for i, column in enumerate(self.columns) if column.weight == 0]
         over = sum(least[i] + _GAP for i in kept) - _GAP - room
         words = [i for i in kept if self.columns[i].written and self.columns[i].unit != "bar"]
-        for i in sorted(words, key=lambda i: -least[i]):
+        for i in sorted(words, key=lambda i: (self.columns[i].unit == "code", -least[i])):  # code last
             less = max(min(over, least[i] - _SQUEEZED), 0)
             least[i] -= less
             over -= less
@@ -423,5 +434,10 @@ class Fitted:
         numbers = all(_NUMBERS.match(cell) is not None and _WORD.search(cell) is None for cell in cells)
         if not column.written or column.unit == "bar" or numbers:
             return max(words, longest)
+        if column.unit == "code":
+            _, bare, least = (
+                [cell_len(form) for form in forms] for forms in zip(*map(_code_forms, cells), strict=True)
+            )
+            return max(words, max(bare) if max(bare) <= _KEY else max(least))
         wrapped = _SENTENCE if column.unit == "message" else _TEXT if column.weight else _KEY
-        return max(words, min(longest, max(_TEXT if self.one_line else wrapped, min(column.least, third))))
+        return max(words, min(longest, max(wrapped, min(column.least, third))))

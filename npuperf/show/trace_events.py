@@ -22,7 +22,7 @@ from npuperf.base.messages import say
 from npuperf.base.parallel import Engine
 from npuperf.device.cores import Sweep
 from npuperf.model.chip import Cores
-from npuperf.model.device import DeviceProfile
+from npuperf.model.device import ClockRates, DeviceProfile
 from npuperf.model.device_memory import DeviceMemory
 from npuperf.model.groups import sorted_rows
 from npuperf.model.labels import F64, I64, Labels
@@ -384,6 +384,7 @@ def _placed(starts: list[int], ends: list[int]) -> list[int]:
 # -- Cores and memory in use over time, as counters of a trace.
 
 NAME: Final = "cores in use"
+CLOCK: Final = "AI Core Freq"
 #: Counters of memory, bytes: each has a name of its own, as viewers put the values of one upon each other.
 ALLOCATED, RESERVED, PROCESS = "memory allocated", "memory reserved", "memory of the process"
 #: Values that are turned into events at the same time.
@@ -418,6 +419,18 @@ def core_counters(
         columns = (used[part].tolist() for used in sides.values())
         for moment, values in zip(moments(sweep.border[part]), zip(*columns, strict=True), strict=True):
             yield CounterEvent(NAME, pid, pid, moment, dict(zip(sides, values, strict=True)))
+
+
+def clock_counter(
+    rates: ClockRates | None, pid: int, moments: Callable[[I64], Sequence[Moment]]
+) -> Iterator[CounterEvent]:
+    """Yield the clock of AI Cores whenever it changes, as exporters call it; nothing where it is not recorded.
+
+    ``moments`` makes times of a trace from those of the device.
+    """
+    if rates is not None:
+        for moment, value in zip(moments(rates.time), rates.mhz.tolist(), strict=True):
+            yield CounterEvent(CLOCK, pid, pid, moment, {"MHz": value})
 
 
 def memory_counters(

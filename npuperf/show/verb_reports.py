@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,14 +12,14 @@ from msgspec.structs import replace
 from npuperf.base.escape import for_shell
 from npuperf.base.files import shown
 from npuperf.base.messages import NOTHING, Message, chain, ns, number, say, say_n, series, share, size
-from npuperf.base.units import NS_PER_US
+from npuperf.base.units import NS_PER_S, NS_PER_US
 from npuperf.model import tuning as documents
-from npuperf.model.recorded import ProcessStatus, Proof, Recorded, RecordingPlan, Window
+from npuperf.model.recorded import WAYS, ProcessStatus, Proof, Recorded, RecordingPlan, Window
 from npuperf.show import comparison_text as compared
 from npuperf.show.formats import View
 from npuperf.show.sheet import Sheet, common, gate_line, problem_lines, sheet_of, warnings
 from npuperf.show.tables import Column, Table, each, fill, filled
-from npuperf.show.words import OUTCOME, Line
+from npuperf.show.words import OUTCOME, Line, at_most
 
 # -- The tables of the documents of ``tune``, one line per column.
 
@@ -76,6 +77,15 @@ CHECKS: Final = Table("checks", say("conditions for tuning"), each("checks"), (
     Column("found", say("found"), "message"),
     Column("required", say("required"), "message"),
 ))
+OPERATORS: Final = Table("operators", say("operators of the profile, per step"), each("operators"), (
+    Column("type", say("operator"), weight=0),
+    Column("calls", say("calls"), "plain"),
+    Column("time_ns", say("ms"), "duration", weight=0),
+    Column("share", say("% of step"), "share"),
+    Column("most_ns", say("saves at most, ms"), "duration", weight=0),
+    Column("tunable", say("to be tuned"), "message", weight=0, get=lambda c: c.reason or (
+        say("yes") if c.chosen else say("could be, not chosen"))),
+))
 RESULTS: Final = Table("results", say("what the runs tuned differently"), each("comparison.rows"), (
     _NAME,
     Column("strategy", say("strategy")),
@@ -97,7 +107,7 @@ BANK: Final = Table("bank", say("what changed in the knowledge base"), each("ban
 TUNING: Final = (VERIFIED, ENTRIES, TASKS, SAVINGS, BANK, CHECKS, EXPLAINED, SET_UP)
 BANK_CHANGES: Final = (BANK,)
 RESULT_CHANGES: Final = (RESULTS,)
-PLAN: Final = (CHECKS,)
+PLAN: Final = (OPERATORS, CHECKS)
 
 
 _STATUS: Final[dict[documents.Status, tuple[Message, str]]] = {
@@ -118,13 +128,17 @@ def tuning(document: documents.Tuning, view: View) -> Sheet:
     word, style = _STATUS[document.status]
     lines = [Line(_summary(document), style, word)]
     if document.saved_ns:
-        saved, step = ns(*document.saved_ns), document.step_ns
+        (least, most), step = document.saved_ns, document.step_ns
+        saved = at_most(least, most)
         worth = say("predicted saving: {saved} per step, in device-bound time only", saved=saved)
         if step:
-            part = share(*(end / step for end in document.saved_ns))
+            part = share((least or most) / step, most / step)
             worth = say("predicted saving: {saved} per step ({share} of {step}), in device-bound time only",
                         saved=saved, share=part, step=ns(step))  # fmt: skip
         lines.append(Line(worth))
+    elif document.savings:
+        lines.append(Line(say("predicted saving: cannot tell: no operator that was tuned is in the profile (another "
+                              "step, or compiled under other names)")))  # fmt: skip
     lines += map(gate_line, document.gates)
     found, bank, use = document.verification, document.bank, document.use
     if found:
@@ -206,8 +220,12 @@ def result_changes(document: documents.ResultChanges, view: View) -> Sheet:
     return sheet_of(title, [Line(counts), verdict, *common(document)], tables, notes=warnings(found.warnings))
 
 
+#: Operators that a dry run shows.
+_CANDIDATES: Final = 10
+
+
 def tune_plan(document: documents.TunePlan, view: View) -> Sheet:
-    """Show what would be run, as a script whose comments say the rest."""
+    """Show what would be run, as a script whose comments say the rest, and what is to be won; faults stand first."""
     comments = [
         say("# results and logs: {folder}", folder=document.folder),
         say("# knowledge base: {place}", place=document.place),
@@ -215,11 +233,15 @@ def tune_plan(document: documents.TunePlan, view: View) -> Sheet:
     if document.ops:
         operators = " ".join(document.ops.split())
         comments.append(say("# {file}: {operators}", file=f"{document.folder}/tune_ops.cfg", operators=operators))
-    checks = [say("# {check}", check=check.sentence) for check in document.checks]
+    ordered = sorted(document.checks, key=lambda check: ("fail", "warn", "unknown", "ok").index(check.status))
+    checks = [say("# {check}", check=check.sentence) for check in ordered if check.status != "ok"]
+    if fine := [check.name for check in ordered if check.status == "ok"]:
+        checks.append(say("# no fault (--table checks shows more): {checks}", checks=series(fine)))
     lines = [Line(comment, "code") for comment in (*checks, *comments)]
     for program in document.programs:
         lines += [Line(say("# {title}", title=program.title), "code"), Line(program.shell, "code")]
-    return sheet_of(NOTHING, [*lines, *common(document)])
+    table = fill(OPERATORS, document, view.top or _CANDIDATES)
+    return sheet_of(NOTHING, [*lines, *common(document)], [table])
 
 
 def merged(document: documents.Merged, view: View) -> Sheet:
@@ -284,19 +306,38 @@ def _recorded(document: Recorded, view: View) -> Iterator[Message]:
         yield say_n("  … and {n} more device", "  … and {n} more devices", len(good) - len(shown_))
     cost = document.overhead
     if cost:
+        change = say("{change}", change=f"{100 * cost.share:+.1f} %")
+        if cost.share >= 1:
+            change = say("most of it is the cost of recording, so its times say little of the program")
         yield say(
             "  a step took {inside} while recorded (median of {n}) and {outside} otherwise (median of {m}): {change}",
-            inside=ns(cost.inside_ns), outside=ns(cost.outside_ns), n=cost.inside, m=cost.outside,
-            change=f"{100 * cost.share:+.1f} %",
+            inside=ns(cost.inside_ns), outside=ns(cost.outside_ns), n=cost.inside, m=cost.outside, change=change,
         )  # fmt: skip
+    yield from _enough_for(document)
+
+
+def _enough_for(document: Recorded) -> Iterator[Message]:
+    """Say what so few steps do not tell, where a comparison would need more of them."""
+    from npuperf.model.noise import ADVISED, LEAST
+
+    steps = min((len(p.recorded) for p in document.processes if p.folders), default=0)
+    if 0 < steps < LEAST:
+        yield say_n("  {n} step shows where the time goes, not whether a change made it faster: --for-compare "
+                    "records {advised}",
+                    "  {n} steps show where the time goes, not whether a change made them faster: --for-compare "
+                    "records {advised}", steps, advised=ADVISED)  # fmt: skip
 
 
 def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
-    process = next((p for p in processes if p.rank == proof.rank and p.folders), None)
+    of_rank = [p for p in processes if p.rank == proof.rank and p.folders]
+    process = next((p for p in processes if _folder_of(proof, p) is not None), of_rank[0] if of_rank else None)
     who = say("host") if proof.device is None else say("device {device}", device=proof.device)
-    if proof.rank is not None:
-        who = say("rank {rank} · device {device}", rank=proof.rank, device=proof.device)
-    recorded = process.recorded if process else ()
+    rank = process.rank if proof.rank is None and process else proof.rank
+    if rank is not None:
+        who = chain(say("rank {rank}", rank=rank), who, by=" · ")
+    elif process and sum(bool(p.folders) for p in processes) > 1:
+        who = chain(say("pid {pid}", pid=process.pid), who, by=" · ")
+    recorded = _recorded_in(_folder_of(proof, process), process) if process else ()
     steps = None
     if len(recorded) == 1:
         steps = say("step {step}", step=recorded[0])
@@ -304,6 +345,8 @@ def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
         steps = say("steps {first}–{last}", first=recorded[0], last=recorded[-1])
     elif recorded:
         steps = say("{count} steps from {first} to {last}", count=len(recorded), first=recorded[0], last=recorded[-1])
+    elif process is not None and process.seconds is not None and len(process.folders) == 1:
+        steps = say("{time}", time=ns(process.seconds * NS_PER_S))
     if not proof.kernels:
         found = say_n("{n} host event", "{n} host events", proof.events)
     else:
@@ -312,17 +355,57 @@ def _proof(proof: Proof, processes: tuple[ProcessStatus, ...]) -> Message:
     return say("{who}: {found}", who=who, found=chain(found, steps, by=", "))
 
 
+def _folder_of(proof: Proof, process: ProcessStatus) -> int | None:
+    """Return which of the recordings of a process this is, by its name: the run directory may have been moved."""
+    parts = Path(proof.path).parts
+    return next((i for i, folder in enumerate(sorted(process.folders)) if Path(folder).name in parts), None)
+
+
+def _recorded_in(number: int | None, process: ProcessStatus) -> tuple[int, ...]:
+    """Return the steps of one recording of a process, none where they cannot be told from those of its others."""
+    steps = process.recorded
+    if number is None or len(process.folders) == 1:
+        return steps
+    begins = [i for i in range(len(steps)) if i == 0 or steps[i] != steps[i - 1] + 1]
+    if len(begins) != len(process.folders):
+        return ()
+    return steps[begins[number] : [*begins, len(steps)][number + 1]]
+
+
 def recording_plan(document: RecordingPlan, view: View) -> Sheet:
     """Show what would be started, and how it would be recorded."""
     command = " ".join([*(f"{name}={for_shell(value)}" for name, value in document.added.items()),
                         for_shell(*document.argv)])  # fmt: skip
-    lines = [Line(command, "code"), Line(say("folder: {folder}", folder=document.folder), "code")]
+    lines = [Line(command, "code")]
+    if document.attached is not None:
+        pids, way = series(document.attached.pids), WAYS[document.attached.way]
+        lines.append(Line(say("asks: pid {pids}, through {way}", pids=pids, way=way)))
+    lines.append(Line(say("folder: {folder}", folder=document.folder), "code"))
     if document.engine != "msprof":
-        lines.append(Line(say("records: {window}", window=_window(document.window))))
+        lines.append(Line(say("records: {window}", window=_planned(document))))
         if document.ranks is not None:
             lines.append(Line(say("ranks: {ranks}", ranks=series(document.ranks)), "code"))
     lines += [Line(f"{s.of}: {s.name}={s.value!r}", "code") for s in document.settings]
     return sheet_of(lines=[*lines, *problem_lines(document)], notes=warnings(document.cautions))
+
+
+def _planned(document: RecordingPlan) -> Message:
+    """Say what is recorded, and from when on."""
+    window, delay = document.window, document.delay
+    if document.standby:
+        return say("nothing until npuperf profile --pid asks for it")
+    what = say("{time}", time=ns((document.duration or 0) * NS_PER_S))
+    if window is not None:
+        what = say_n("{n} step", "{n} steps", window.last - window.first + 1)
+    if document.start_on is not None:
+        return say("{what}, when a range called {name} begins", what=what, name=repr(document.start_on))
+    if delay is not None:
+        return say("{what}, {delay} after the start", what=what, delay=ns(delay * NS_PER_S))
+    if document.duration is not None:
+        return what if document.attached is not None else say("{what}, from the start on", what=what)
+    if window is None or document.attached is None:
+        return _window(window)
+    return say_n("{steps}, after the next one", "{steps}, after the next {n}", window.first, steps=what)
 
 
 def _window(window: Window | None) -> Message:

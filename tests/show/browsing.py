@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+#: Longer than a browser takes for anything, on any machine, ms.
+PATIENCE = 180_000
 
 
 @contextmanager
@@ -21,7 +23,7 @@ def browser() -> Iterator[Any]:
     if found is None:
         pytest.skip(f"needs a browser: none of {', '.join(_NAMES)}")
     with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=PATIENCE)
         try:
             yield opened
         finally:
@@ -31,6 +33,7 @@ def browser() -> Iterator[Any]:
 def open_page(browser: Any, file: Path, **context: Any) -> tuple[Any, list[str]]:
     """Open a file and wait for its scripts; return the page, and what the console complains of, then and later."""
     page = browser.new_context(**context).new_page()
+    page.set_default_timeout(PATIENCE)
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from npuperf.base.messages import say
-from npuperf.model.picture import COLOURS, NOTHING_KNOWN, Exact, Lane, LaneKind, LaneSlices, Picture
+from npuperf.model.picture import COLOURS, NOTHING_KNOWN, Exact, Fact, Lane, LaneKind, LaneSlices, Picture
 
 US, MS = 1_000, 1_000_000
 PARTS = ("compute", "communication", "other", "host_wait", "launch_latency", "dependency_wait", "unattributed")
+
+
+NUMBERS = ("facts", "launch", "launch_thread", "op", "op_thread", "cube", "vector")
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,12 @@ class S:
     depth: int = 0
     where: str | None = None
     cause: str | None = None
+    called: str | None = None
+    facts: int = NOTHING_KNOWN
     launch: int = NOTHING_KNOWN
+    launch_thread: int = NOTHING_KNOWN
+    op: int = NOTHING_KNOWN
+    op_thread: int = NOTHING_KNOWN
     cube: int = NOTHING_KNOWN
     vector: int = NOTHING_KNOWN
 
@@ -48,12 +57,8 @@ def slices(rows: Sequence[S], names: list[str]) -> LaneSlices:
         end=column([r.end for r in rows]),
         depth=column([r.depth for r in rows]),
         colour=np.array([COLOURS.index(r.colour) for r in rows], np.uint8),
-        name=column([place(r.name) for r in rows]),
-        where=column([place(r.where) for r in rows]),
-        cause=column([place(r.cause) for r in rows]),
-        launch=column([r.launch for r in rows]),
-        cube=column([r.cube for r in rows]),
-        vector=column([r.vector for r in rows]),
+        **{name: column([place(getattr(r, name)) for r in rows]) for name in ("name", "called", "where", "cause")},
+        **{name: column([getattr(r, name) for r in rows]) for name in NUMBERS},
     )
 
 
@@ -81,6 +86,8 @@ def lane(
 
 #: A step of the small picture, after its start: host 0–100 us, kernels 40–200 us, a wait between them.
 STEP = 250 * US
+THREAD = 4711
+FACTS: tuple[dict[Fact, str], ...] = ({"inputs": "64,128 BF16 ND; 128,32 BF16 ND", "operator": "aten::matmul"},)
 STEPS = 16
 HOSTILE = '<img src=x onerror="document.title=1">\u202egnp.exe\x00\x1b[31m'
 
@@ -105,9 +112,12 @@ def small(rank: int | None = None, slower: int = 0, buckets: int = 512, at: int 
     cores: list[S] = []
     for n in range(STEPS):
         o = n * step
-        matmul = S(o + 40 * US, o + 120 * US, "MatMulV2", launch=o + 20 * US, cube=20, vector=0, where="train.py:12")
-        softmax = S(o + 130 * US, o + 170 * US, "Softmax", launch=o + 60 * US, cube=0, vector=40)
-        reduce = S(o + 170 * US, o + 200 * US, "hcom_allReduce_", "communication", launch=o + 80 * US)
+        by = {"launch_thread": THREAD, "op_thread": THREAD}
+        matmul = S(o + 40 * US, o + 120 * US, "MatMulV2", launch=o + 20 * US, cube=20, vector=0, where="train.py:12",
+                   called="aclnnMatmul_1", facts=0, op=o + 10 * US, **by)  # fmt: skip
+        softmax = S(o + 130 * US, o + 170 * US, "Softmax", launch=o + 60 * US, cube=0, vector=40, op=o + 50 * US, **by)
+        reduce = S(o + 170 * US, o + 200 * US, "hcom_allReduce_", "communication", launch=o + 80 * US,
+                   launch_thread=THREAD)  # fmt: skip
         main += [matmul, softmax]
         other += [reduce]
         parts += [
@@ -133,13 +143,13 @@ def small(rank: int | None = None, slower: int = 0, buckets: int = 512, at: int 
         lane("waits", "waits", waits, names, span, exact, buckets),
         lane("stream", "stream 7", main, names, span, exact, buckets),
         lane("stream", "stream 12", other, names, span, exact, buckets),
-        lane("host", "host thread 4711", host, names, span, exact, buckets),
+        replace(lane("host", "host thread 4711", host, names, span, exact, buckets), thread=THREAD),
         lane("cores", "cores", cores, names, span, exact, buckets),
     ]
     places = {("operator", "OnlyOnce"): (11 * step + 40 * US, 11 * step + 120 * US)}
     places |= {("step", str(n)): (n * step, (n + 1) * step) for n in range(STEPS)}
     origin = 1_700_000_000_000_000_000 + 7 * US * (rank or 0)
-    return Picture(rank, 0, "worker", origin, span, tuple(made), tuple(names), exact, places, at)
+    return Picture(rank, 0, "worker", origin, span, tuple(made), tuple(names), exact, places, at, facts=FACTS)
 
 
 def random_picture(seed: int, count: int = 24_000, lanes: int = 20, buckets: int = 8192, days: int = 3) -> Picture:
@@ -192,7 +202,12 @@ def _random_slices(
         name=rng.integers(0, names, size),
         where=rng.integers(-1, names, size) if kind in ("waits", "host") else nothing,
         cause=rng.integers(0, 9, size) if kind == "waits" else nothing,
+        called=nothing,
+        facts=nothing,
         launch=start - rng.integers(1_000, 10_000_000, size) if tasks else nothing,
+        launch_thread=nothing,
+        op=nothing,
+        op_thread=nothing,
         cube=rng.integers(0, 25, size) if tasks or kind == "cores" else nothing,
         vector=rng.integers(0, 49, size) if tasks or kind == "cores" else nothing,
     )

@@ -32,8 +32,8 @@ from npuperf.show.language import speaking
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 SAMPLE, JOB, LIMITED = "transformer_ascend_pt", "pipeline_job", "micro_batch_ascend_pt"
-#: A page is to be usable within two seconds; a machine that tests several things at once may take longer.
-READY, READY_WHEN_BUSY = 2, 10
+#: A page is to be usable within two seconds: of a processor's time, which others do not take from it.
+READY = 2
 #: Every page in a language, and the width and the scheme in which axe looks at it; one page in both.
 PAGES = (
     (SAMPLE, "en", 400, "light"),
@@ -158,6 +158,14 @@ def row_of(page: Any, title: str, *cells: str) -> Any:
     return rows.first
 
 
+def processor_time(page: Any) -> float:
+    """For how long a processor has worked for the page, s."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    found = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    return float(found["ProcessTime"])
+
+
 # --- all pages --------------------------------------------------------------------------------------------------------
 
 
@@ -169,9 +177,10 @@ def test_a_page_fits_any_window_and_everybody_can_use_it(
     start = time.monotonic()
     page = show(name, language, color_scheme=scheme, bypass_csp=True)
     ready = time.monotonic() - start
+    worked = processor_time(page)
     with capsys.disabled():
-        print(f"\n{name}, {language}: usable after {ready:.2f} s (budget {READY} s)", end="")
-    assert ready < READY_WHEN_BUSY
+        print(f"\n{name}, {language}: usable after {ready:.2f} s, {worked:.2f} s of work (budget {READY} s)", end="")
+    assert worked < READY  # however many others want the processor
     assert (page.locator("html").get_attribute("lang") or "").startswith(language)
     for other in (400, 1280, 2560, width):
         page.set_viewport_size({"width": other, "height": 900})
@@ -198,8 +207,8 @@ def test_a_finding_leads_to_the_line_of_code_in_two_clicks(show: Open) -> None:
     page.mouse.click(*at(page, longest.start_ns + longest.dur_ns / 2, "stream 2"))
     told = page.locator(".timeline-facts").inner_text()
     assert longest.name in told and longest.where in told and f"{longest.dur_ns / 1000:.2f} us" in told
-    page.locator(".timeline-facts button").last.click()
-    until(page, "document.querySelector('.timeline-facts button:last-of-type').textContent === 'copied'")
+    page.locator(".timeline-facts dd button").click()
+    until(page, "document.querySelector('.timeline-facts dd button').textContent === 'copied'")
     assert page.evaluate("navigator.clipboard.readText()") == longest.where
 
 

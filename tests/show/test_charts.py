@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from gettext import NullTranslations
@@ -28,6 +29,7 @@ from npuperf.base.messages import Message, Quantity, Series, say
 from npuperf.base.units import duration, percent
 from npuperf.model.comparison import Compared, Comparison, Outcome
 from npuperf.model.document import Document
+from npuperf.model.job_result import PipelineStep, StageTrack
 from npuperf.model.parts import Model
 from npuperf.model.result import (
     Blame,
@@ -45,7 +47,7 @@ from npuperf.model.tuning import BankChanges, BankDiff, Entry, ResultChanges, Sa
 from npuperf.show import language
 from npuperf.show.charts import charts_of
 from npuperf.show.formats import View, render
-from npuperf.show.svg import STEP_PARTS, WIDTH, Chart, fitting, parts_of_step, width_of
+from npuperf.show.svg import STEP_PARTS, WIDTH, Chart, fitting, parts_of_step, plain, width_of
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 MS = 1_000_000
@@ -185,9 +187,9 @@ def test_what_is_saved_is_filled_to_the_least_and_a_line_to_the_most() -> None:
     assert [pieces(row) for row in rows] == [[], [(0, 250)]]
     assert [whiskers(row) for row in rows] == [[(0, 1000)], [(250, 500)]]
     assert "1 other change saves nothing" in str(chart(result, "what-if").caption)
-    assert [words(row, "value") for row in rows] == ["0 to 40.0 %", "10.0 to 20.0 %"]
+    assert [words(row, "value") for row in rows] == ["0–40.0 %", "10.0–20.0 %"]
     with language.speaking("zh"):
-        assert [words(row, "value") for row in rows_of(chart(result, "what-if"))] == ["0 至 40.0 %", "10.0 至 20.0 %"]
+        assert [words(row, "value") for row in rows_of(chart(result, "what-if"))] == ["0–40.0 %", "10.0–20.0 %"]
 
 
 def test_chinese_phases_have_chinese_colons() -> None:
@@ -242,11 +244,43 @@ def test_letters_fit_their_room() -> None:
 def test_stages_and_groups_add_up() -> None:
     cluster = pipeline_job()
     result = result_of(cluster)
-    longest = max(s.compute_ns + s.bubble_ns for s in cluster.stages)
+    kinds: Counter[str | None] = Counter()
+    for group in cluster.groups:
+        kinds[group.kind] += group.transfer_ns + group.wait_ns + group.unknown_ns
+    longest = max(*kinds.values(), *(s.compute_ns + s.bubble_ns for s in cluster.stages))  # one scale for both charts
     for row, stage in zip(rows_of(chart(result, "stages")), cluster.stages, strict=True):
         (_, middle), (begin, end) = pieces(row)
         assert middle == pytest.approx(begin, abs=0.02) == pytest.approx(WIDTH * stage.compute_ns / longest, abs=0.02)
         assert end == pytest.approx(WIDTH * (stage.compute_ns + stage.bubble_ns) / longest, abs=0.02)
+
+
+def test_one_step_of_the_pipeline_is_drawn_to_scale() -> None:
+    """Where the last stage turns round the forward comes first; text is not stretched."""
+    first = StageTrack(
+        stage=0, rank=0, start_ns=[0, 200, 500, 700], end_ns=[200, 500, 700, 1000],
+        what=["forward", "wait", "both", "own"], forward=[0, -1, 3, -1], backward=[-1, -1, 0, -1],
+    )  # fmt: skip
+    last = StageTrack(
+        stage=1, rank=2, start_ns=[0, 200, 600], end_ns=[200, 600, 1000],
+        what=["wait", "both", "communication"], forward=[-1, 0, -1], backward=[-1, 0, -1],
+    )  # fmt: skip
+    cluster = pipeline_job()
+    assert cluster.pipeline is not None
+    step = PipelineStep(step=7, span_ns=1000, told=True, stages=[first, last])
+    found = chart(result_of(replace(cluster, pipeline=replace(cluster.pipeline, in_time=step))), "pipeline-step")
+    wide, narrow = (
+        svg for svg in tree(found).iter("svg") if svg.get("viewBox", "").startswith(("0 0 1040", "0 0 360"))
+    )
+    for svg, width in ((wide, 1040), (narrow, 360)):
+        boxes = [(float(r.get("x", "")), float(r.get("width", "")), r.get("class")) for r in svg.iter("rect")]
+        spans = [(a, b) for track in (first, last) for a, b in zip(track.start_ns, track.end_ns, strict=True)]
+        for (x, wide_, _), (a, b) in zip(boxes, spans, strict=True):
+            assert (x, wide_) == pytest.approx((width * a / 1000, width * (b - a) / 1000), abs=0.01)
+        texts = [t.text for t in svg.iter("text") if t.get("class") == "track-text"]
+        assert texts == ["F1", "B1 F4", "F1 B1"]
+    unknown = replace(step, told=False)
+    found = chart(result_of(replace(cluster, pipeline=replace(cluster.pipeline, in_time=unknown))), "pipeline-step")
+    assert "does not tell where one micro-batch ends" in plain(found.caption)
 
 
 def test_roots_are_shares_of_all_waiting() -> None:

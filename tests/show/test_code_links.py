@@ -15,6 +15,12 @@ from npuperf.show.terminal import CodeFinder, address, linked
 _LINK = re.compile("\x1b]8;;([^\x1b]*)\x1b\\\\([^\x1b]*)\x1b]8;;\x1b\\\\")
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are searched for as long as that takes, whoever else wants the processor."""
+    monkeypatch.setattr("npuperf.show.terminal._SECONDS", 600)
+
+
 def program(path: Path, **functions: int) -> Path:
     """Write a program of 99 lines that has functions in some of them."""
     lines = ["pass"] * 99

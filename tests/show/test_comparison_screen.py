@@ -185,7 +185,7 @@ def test_one_screen_and_one_page_have_an_end() -> None:
         warnings=WORSE.warnings * 50,
     )
     page = markdown(many, (FAILED,) * 50)
-    assert len(page) <= 60
+    assert len(page) <= 61
     said = "\n".join(page)
     assert "42 more: --full shows them" in said and "147 more: --full shows them" in said
     assert "47 more differences: --full shows all" in said and "490 more parts" in said
@@ -298,7 +298,7 @@ def test_only_what_changed_is_on_one_screen_of_what_else_was_measured() -> None:
     brief, full = ("\n".join(screen(WORSE, 120, full=full)) for full in (False, True))
     assert "occupancy of cube cores" in brief and "vector cores  " not in brief.split("this run by itself")[0]
     assert "vector cores  " in full and "1800 MHz" in full
-    assert re.search(r"occupancy of cube cores +81\.2 % +74\.5 % +-7\.5 % to -5\.2 % +worse", brief)
+    assert re.search(r"occupancy of cube cores +81\.2 % +74\.5 % +-7\.5 to -5\.2 % +worse", brief)
 
 
 def test_the_analysis_follows_shortened() -> None:
@@ -306,7 +306,8 @@ def test_the_analysis_follows_shortened() -> None:
     assert any("HOST-BOUND" in line for line in brief) and not any("typical step" in line for line in brief)
     assert any("typical step" in line for line in full)
     alone = render(result(), "text", View(width=100, full=True)).splitlines()
-    assert full[-len(alone) :] == alone  # nothing of it is missing, nothing is said twice
+    body = "\n".join(alone[: alone.index("", len(alone) - 4)])  # the last line is of the comparison
+    assert "\n".join(full).count(body) == 1  # nothing of it is missing, nothing is said twice
 
 
 def test_every_table_has_a_row_for_each_thing() -> None:

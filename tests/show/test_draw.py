@@ -137,8 +137,8 @@ def test_every_input_is_drawn_or_has_no_kernels() -> None:
         except InputError:
             continue
         with_kernels = [d for d in result.devices if d.clock.tasks]
-        if len(with_kernels) <= 8:
-            assert len(pictures) == len(with_kernels), path
+        if len(with_kernels) <= 8:  # without any the hosts are drawn
+            assert len(pictures) == len(with_kernels or result.hosts[:8]), path
         assert all(p.why for p in pictures) == (len(with_kernels) > 8) or not pictures, path
         seen += len(pictures)
     assert seen > 40

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +15,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from build import EPOCH, H, K, ascend_pt
+from build import EPOCH, H, K, ascend_pt, us
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
@@ -19,7 +23,7 @@ from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device.host_events import CAUSES
 from npuperf.device.study import Study
-from npuperf.model.picture import COLOURS, Lane, Picture, place_name
+from npuperf.model.picture import COLOURS, UNCOUNTED, Lane, Picture, place_name
 from npuperf.model.result import Device, Partition
 from npuperf.readers.recording import open_recording
 from npuperf.show.draw import Size, draw_study
@@ -45,7 +49,7 @@ def rows(picture: Picture, lane: Lane) -> list[dict[str, int | str | None]]:
     found = []
     for i in range(len(lane.slices)):
         row = {f: getattr(lane.slices, f)[i].item() for f in lane.slices.__slots__}
-        for field in ("name", "where", "cause"):
+        for field in ("name", "called", "where", "cause"):
             row[field] = picture.names[row[field]] if row[field] >= 0 else None
         found.append({**row, "colour": COLOURS[row["colour"]]})
     return found
@@ -137,7 +141,7 @@ def test_slices_are_the_tasks_and_none_covers_another(tmp_path: Path, seed: int)
              "PCIE_DMA_SQE": "other", "EVENT_WAIT": "control"}  # fmt: skip
     by_name = {k.name: k for k in kernels}
     for row, _ in found:
-        kernel = by_name[str(row["name"]).split(" [")[0]]
+        kernel = by_name[str(row["called"] or row["name"])]
         assert row["colour"] == names[kernel.core]
         if kernel.core == "AI_VECTOR_CORE":
             assert (row["cube"], row["vector"]) == (0, 7)
@@ -354,3 +358,85 @@ def test_a_device_of_one_moment_is_drawn(tmp_path: Path) -> None:
     picture, _, _ = drawn(ascend_pt(tmp_path, [K(0, 0)]))
     assert picture.span_ns == 1
     assert replace(picture, lanes=()).lanes == ()
+
+
+# The clock of AI Cores.
+
+
+@pytest.mark.parametrize("count", [10, 7])
+def test_the_clock_is_drawn_over_time_where_it_is_recorded(tmp_path: Path, count: int) -> None:
+    """1000 MHz for 300 ns, then 1800, from 700 ns on 900; in shares of the highest, counted for every ns."""
+    kernels = [K(0, 500, "first", core="AI_CORE", block=2), K(500, 500, "last", core="AI_CORE", block=2)]
+    folder = ascend_pt(tmp_path, kernels)
+    assert not lanes(drawn(folder, Size(count, 1000))[0], "clock")
+    pid, trace = 90, folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+    events = json.loads(trace.read_text()) if trace.exists() else []
+    events += [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": "AI Core Freq"}},
+        {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "args": {"labels": "NPU 0"}},
+        *({"ph": "C", "name": "AI Core Freq", "pid": pid, "tid": 0, "ts": us(EPOCH + ns), "args": {"MHz": mhz}}
+          for ns, mhz in ((-1000, 1000), (300, 1800), (700, 900))),
+    ]  # fmt: skip
+    trace.write_text(json.dumps(events))
+    picture, _, _ = drawn(folder, Size(count, 1000))
+    (lane,) = lanes(picture, "clock")
+    assert str(lane.title) == "AI Core clock, of 1800 MHz"
+    clock = [1000] * 300 + [1800] * 400 + [900] * 300
+    edges = [1000 * i // count for i in range(count + 1)]
+    wanted = [sum(clock[a:b]) / (b - a) / 1800 * 255 for a, b in pairwise(edges)]
+    assert lane.shares["clock"].tolist() == pytest.approx(wanted, abs=2)  # of 255, by ns that are whole
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("count", [7, 100, 1000])
+def test_memory_is_drawn_where_its_times_are_recorded(count: int) -> None:
+    """Of every bucket the most of the slices of the report's curve that it touches, as a share of the most of all."""
+    picture, report, _ = drawn(ROOT / "samples" / "memory_ascend_pt", Size(count, 1000))
+    (lane,) = lanes(picture, "memory")
+    curve = report.memory.curve if report.memory is not None else None
+    assert curve is not None
+    top = max(max(curve.allocated), max(curve.reserved))
+    for name, column in (("allocated", curve.allocated), ("both", curve.reserved)):
+        for n in range(count):
+            begin, end = (Fraction(picture.span_ns * k, count) + picture.begin_ns - curve.start_ns for k in (n, n + 1))
+            touched = [
+                value for k, value in enumerate(column) if k * curve.slice_ns < end and (k + 1) * curve.slice_ns > begin
+            ]
+            found = int(lane.shares["allocated"][n]) + (int(lane.shares["reserved"][n]) if name == "both" else 0)
+            # Buckets are whole ns: one may touch a slice more, or less, than this count has it.
+            near = [max(touched, default=0), *touched[:1], *touched[-1:]]
+            assert min(abs(found - 255 * value / top) for value in near) <= 2, (name, n)
+    assert not lanes(drawn(SAMPLE, Size(count, 1000))[0], "memory")
+
+
+def test_tasks_have_what_the_files_say_of_each() -> None:
+    """Operands, core, blocks and counters of the sample's kernels, as its own table has them."""
+    picture, _, _ = drawn(SAMPLE)
+    with (SAMPLE / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open(encoding="utf-8-sig", newline="") as file:
+        table = {(int(Decimal(row["Start Time(us)"].strip()) * 1000), row["Type"]): row for row in csv.DictReader(file)}
+    told = 0
+    for lane in lanes(picture, "stream"):
+        for place, row in enumerate(rows(picture, lane)):
+            known = table.get((picture.origin_ns + int(row["start"] or 0), str(row["name"])))
+            if known is None or known["Input Shapes"].strip('"') in ("", "N/A"):
+                continue
+            facts = picture.facts[int(row["facts"] or 0)]
+            parts = zip(*(known[f"Input {name}"].strip('"').split(";") for name in ("Shapes", "Data Types", "Formats")),
+                        strict=True)  # fmt: skip
+            spelled = [
+                (shape, re.sub("FLOAT$", "FLOAT32", dtype.removeprefix("DT_")), form) for shape, dtype, form in parts
+            ]
+            wanted = "; ".join(" ".join(filter(None, one)) for one in spelled)
+            assert facts["inputs"] == wanted
+            mixed = f" + {known['Mix Block Dim']}" if known["Mix Block Dim"] != "0" else ""
+            assert (facts["core"], facts["blocks"]) == (known["Accelerator Core"], known["Block Dim"] + mixed)
+            for counter, column in lane.counters.items():
+                cell = known[counter if counter in known else f"{counter}(%)"]
+                if cell == "N/A":  # of communication
+                    assert column[place] == UNCOUNTED
+                    continue
+                assert abs(column[place] - float(cell) * (100 if counter in known else 1)) <= 0.5
+            told += bool(lane.counters)
+    assert told > 50

@@ -59,7 +59,7 @@ def test_the_first_screen_says_how_busy_useful_and_where_the_rest_goes(path: Pat
         words = " ".join(" ".join(lines).split())
         assert words == (
             "cube cores busy 37.5 % of 294.9 TFLOPS (20 × 1800 MHz, by counters) useful 34.1 % (HFU), MFU of kernels "
-            "22.8 to 34.1 % lost most to: cube cores idle in kernels 37.5 %, vector kernels 12.5 %, unattributed "
+            "22.8–34.1 % lost most to: cube cores idle in kernels 37.5 %, vector kernels 12.5 %, unattributed "
             "(no launch recorded) 12.5 %"
         )
 
@@ -126,8 +126,9 @@ def test_what_contradicts_and_what_cannot_be_is_said(tmp_path: Path) -> None:
     assert "kernels with 83.3 % of the time of cube cores have shapes and a formula" in words
     whole = 70 * MS * PEAK / 1e9
     assert f"useful {500 * USEFUL / whole:.1f} % (HFU)" in words
-    (idle,) = [row for row in rows(path, "efficiency") if row["part"] == "cube_idle"]
-    assert idle["note"] == "1 kernel among it has counters that cannot be"
+    (open_,) = [row for row in rows(path, "efficiency") if row["part"] == "cube_uncounted"]
+    assert open_["note"] == "1 kernel, which multiplies there or is idle; 1 has counters that cannot be"
+    assert float(open_["ns"]) == pytest.approx(10 * MS - USEFUL / PEAK * 1e9, abs=2)
     two = table(tmp_path, *[Product()] * 3, *[Product(shapes=TOO_MUCH)] * 2)
     assert "the shapes of 2 kernels contradict their counters" in words_of(two)
 
@@ -148,10 +149,10 @@ def test_without_counters_the_chip_and_shapes_tell_and_that_is_inferred(tmp_path
     words = words_of(path, "--soc", "Ascend910B3")  # 20 cube cores at 1800 MHz
     assert words.startswith(
         "cube cores useful 34.1 % of 294.9 TFLOPS, inferred from shapes alone (20 × 1800 MHz, as asked for) MFU of "
-        "kernels 22.8 to 34.1 %"
+        "kernels 22.8–34.1 %"
     )
     said = shown(path, "--soc", "Ascend910B3", "--table", "efficiency", columns=200)
-    assert "or products: no counters tell that" in said
+    assert "3 kernels, which multiply there or are idle" in said and "cube cores idle" not in said
 
 
 def with_efficiency(device: Device, rank: int, hfu: float) -> Device:
@@ -184,7 +185,7 @@ def test_of_devices_in_their_sums_one_says_where_the_rest_goes(path: Path) -> No
     (device,) = analyze_path(path, no_cache=True).devices
     many = [with_efficiency(device, rank, 0.3 - rank / 100) for rank in range(3)]
     lean = lean_devices(many)
-    assert [len(of(one).parts) for one in lean] == [0, 0, 12]
+    assert [len(of(one).parts) for one in lean] == [0, 0, 13]
     assert not any(one.efficiency and one.efficiency.parts for one in lean)
     assert [of(one).mfu for one in lean] == [of(one).mfu for one in many]
     assert len(of(lean[2]).idle) == 2 and not any(one.steps for one in lean)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 from collections import Counter, defaultdict
 from decimal import Decimal
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from build import EPOCH, H, K, ascend_pt, events, us
+from inputs import KERNELS as INPUT_KERNELS
+from inputs import database
 from msgspec import structs
 from trace_reader import ReadTrace, read_strictly
 
@@ -438,3 +441,15 @@ def test_perfetto_counts_the_same(tmp_path: Path) -> None:
 def test_kernels_of_the_builder_are_spelled_as_by_the_vendor() -> None:
     """What the tests above build has times as text."""
     assert us(EPOCH + 1) in [e.get("ts") for e in events([K(1, 1)])]
+
+
+def test_a_database_has_its_clock_as_a_counter(tmp_path: Path) -> None:
+    """Values that change: what a viewer draws holds until the next one."""
+    path = database(tmp_path / "ascend_pytorch_profiler_4.db", INPUT_KERNELS, "blockNum")
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE AICORE_FREQ(deviceId, timestampNs, freq)")
+        values = [(EPOCH, 1800), (EPOCH + 3_000, 1800), (EPOCH + 7_000, 1650)]
+        db.executemany("INSERT INTO AICORE_FREQ VALUES (0,?,?)", values)
+    trace, _ = written(path, tmp_path / "full.json")
+    (found,) = [rows for (_, name), rows in trace.counters.items() if name == "MHz"]
+    assert [(time + trace.epoch, value) for time, value in found] == [(EPOCH, 1800), (EPOCH + 7_000, 1650)]

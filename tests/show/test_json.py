@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from sample_documents import TUNING
 
+from npuperf.base.messages import say
 from npuperf.model.document import Document
 from npuperf.model.schema import documents as kinds
 from npuperf.model.schema import schema_of
@@ -61,3 +62,13 @@ def test_what_is_no_number_is_null() -> None:
     broken = msgspec.structs.replace(TUNING, tuning_time_s=float("nan"), warnings=())
     found = json.loads(render(broken, "json"), parse_constant=pytest.fail)
     assert found["tuning_time_s"] is None
+
+
+def test_a_long_document_has_no_blanks_that_nobody_reads() -> None:
+    """What it holds is the same."""
+    short, long = (msgspec.structs.replace(TUNING, warnings=(say("x" * size),)) for size in (10, 5 << 20))
+    assert render(short, "json").count("\n") > 20
+    text = render(long, "json")
+    assert text.count("\n") == 1
+    said = {"warnings": None, "messages": None}
+    assert {**json.loads(text), **said} == {**json.loads(render(short, "json")), **said}

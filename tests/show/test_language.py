@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from languages import compile_language
-from npuperf.base.messages import chain, ns, say, series, share
+from npuperf.base.messages import chain, ns, say, series, share_change
 from npuperf.show import language
 from npuperf.show.language import (
     asked_for,
@@ -32,14 +32,14 @@ PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\nLanguage: xx\\
 
 
 def test_signs_between_are_those_of_the_language() -> None:
-    said = chain(say("{n}", n=series([1, "b"])), say("{n}", n=share(0.1, 0.2)), by="; ")
+    said = chain(say("{n}", n=series([1, "b"])), say("{n}", n=share_change(-0.1, 0.2)), by="; ")
     comma = chain(say("{n}", n=ns(5)), say("{n}", n=series(["a; b", "c"], by="; ")), by=", ")
-    assert (text(said), text(comma)) == ("1, b; 10.0 to 20.0 %", "5 ns, a; b; c")
+    assert (text(said), text(comma)) == ("1, b; -10.0 to +20.0 %", "5 ns, a; b; c")
     with speaking("zh"):
-        assert text(said) == "1、b；10.0 至 20.0 %"
+        assert text(said) == "1、b；-10.0 至 +20.0 %"
         assert text(comma) == "5 ns，a; b；c"  # what a name has in it stays
         assert text(chain(say("{n}", n=1), say("{n}", n=2), by="\n  ")) == "1\n  2"
-        assert str(said) == "1, b; 10.0 to 20.0 %"  # for JSON
+        assert str(said) == "1, b; -10.0 to +20.0 %"  # for JSON
 
 
 @pytest.fixture
@@ -139,9 +139,8 @@ def test_chinese_is_broken_between_letters_but_not_before_a_comma() -> None:
 
 
 def test_quantities_stay_whole() -> None:
-    assert lines("saves 22.1 % (0 to 36.3 %) of it", 12) == ["saves 22.1 %", "(0 to", "36.3 %) of", "it"]
-    assert lines("for 0 … 833.67 us, then", 12) == ["for 0 …", "833.67 us,", "then"]
-    assert lines("for 0 … 833.67 us, then", 16) == ["for", "0 … 833.67 us,", "then"]
+    assert lines("saves 22.1 % (0–36.3 %) of it", 12) == ["saves 22.1 %", "(0–36.3 %)", "of it"]
+    assert lines("for 825–834 us, then", 12) == ["for", "825–834 us,", "then"]
     assert lines("in 1 036.5 ms and 12 345 678 ns.", 16) == ["in 1 036.5 ms", "and", "12 345 678 ns."]
     assert lines("1 000 kernels", 7) == ["1 000", "kernels"]
     assert lines("5 s, 3 min 2 GB/s", 6) == ["5 s,", "3 min", "2 GB/s"]

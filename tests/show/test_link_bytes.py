@@ -89,7 +89,7 @@ def on_terminal(folder: Path, *arguments: object) -> bytes:
     words, variables = command(*arguments)
     process = subprocess.Popen(words, cwd=folder, env=variables, stdout=other, stderr=subprocess.DEVNULL)
     os.close(other)
-    found, end = bytearray(), time.monotonic() + 60
+    found, end = bytearray(), time.monotonic() + 120
     try:
         while time.monotonic() < end:
             if select.select([main], [], [], 0.2)[0]:
@@ -100,7 +100,7 @@ def on_terminal(folder: Path, *arguments: object) -> bytes:
         pass
     finally:
         os.close(main)
-        process.wait(timeout=10)
+        process.wait(timeout=120)
     assert process.returncode == 0
     return bytes(found)
 

@@ -13,7 +13,7 @@ from npuperf.base.messages import say
 from npuperf.model.job_result import Cluster, Collective, Link
 from npuperf.model.result import Device, Partition, Result, Step
 from npuperf.show.charts import charts_of
-from npuperf.show.matrix import LAST, Layer, Matrix, grouped, layer, mean_of_known, shown
+from npuperf.show.matrix import Layer, Matrix, grouped, layer, mean_of_known, shown
 from npuperf.show.svg import Chart
 
 
@@ -34,8 +34,16 @@ def test_codes_keep_the_ends_and_tell_nothing_from_missing() -> None:
     assert str(made([[None, 7]]).said) == "time: 7 ns (r 0, c 1)"  # a least and a most would be the same
 
 
-def test_one_value_is_the_most() -> None:
-    assert list(made([[5, 5], [0, None]]).codes) == [LAST, LAST, 1, 0]
+def test_small_differences_look_small() -> None:
+    """A scale reaches 5 % to either side of its middle; what differs by no more than 1 % from there is grey.
+
+    Of 99 and 103 the middle is 101, so it goes from 95.95 to 106.05: 3.05 of 10.1 are 76 of 253 codes, 7.05 are 177.
+    """
+    assert list(made([[5, 5], [0, None]]).codes) == [128, 128, 1, 0]
+    found = made([[99, 103]])
+    assert list(found.codes) == [2 + 76, 2 + 177] and not found.alike
+    assert (found.least, found.most) == pytest.approx((95.95, 106.05))
+    assert made([[100, 101, None, 0]]).alike and not made([[100, 103]]).alike and not made([[7]]).alike
 
 
 def test_of_nothing_there_is_no_layer() -> None:
@@ -163,7 +171,7 @@ def test_links_are_means_over_all_that_went_and_slow_ones_are_marked() -> None:
 def test_links_have_a_layer_for_every_transport() -> None:
     links = [link(0, 1, 8, 1), link(0, 1, 4, 1, transport="RDMA")]
     drawn = matrix(job({1: (1, 0)}, {1: (1, 0)}, links=links), "links")
-    assert [(str(one.name), one.most) for one in drawn.layers] == [("HCCS", 8), ("RDMA", 4)]
+    assert [(str(one.name), one.texts[1]) for one in drawn.layers] == [("HCCS", "8 GB/s"), ("RDMA", "4 GB/s")]
 
 
 def operation(wait: list[int], last: int | None) -> Collective:
@@ -189,7 +197,7 @@ def test_packed_in_the_language_spoken_and_with_names_that_are_seen() -> None:
     (one,) = packed["layers"]  # type: ignore[misc]
     assert one["name"] == "<b>\\u202eH"  # as text: the script sets textContent
     assert base64.b64decode(one["codes"]) == drawn.layers[0].codes
-    assert one["ends"] == ["8 GB/s", "8 GB/s"]
+    assert one["ends"] == ["7.6 GB/s", "8.4 GB/s"]  # 5 % to either side
 
 
 def test_clusters_without_links_or_waits() -> None:

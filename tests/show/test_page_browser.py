@@ -112,3 +112,23 @@ def test_paper_has_every_row_and_no_button(opened: Any, pages: dict[str, Path]) 
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(":is(#theme, .copy, .go, .more, .tools, nav):visible").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 1050
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_step_of_the_pipeline_fits_every_width(opened: Any, pages: dict[str, Path], scheme: str) -> None:
+    """One of its two pictures is seen, within the screen; its letters stand within their blocks."""
+    page, _ = open_page(opened, pages["pipeline_job"], color_scheme=scheme)
+    for width in (1280, 800, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        (svg,) = [one for one in page.locator("#chart-pipeline-step svg.plot").all() if one.is_visible()]
+        whole = svg.bounding_box()
+        assert whole["x"] >= 0 and whole["x"] + whole["width"] <= width
+        outside = svg.evaluate("""svg => {
+            const boxes = [...svg.querySelectorAll("rect")].map((one) => one.getBoundingClientRect());
+            return [...svg.querySelectorAll(".track-text")].filter((text) => {
+                const at = text.getBoundingClientRect();
+                return !boxes.some((box) => box.left <= at.left && at.right <= box.right && box.top < at.bottom);
+            }).map((text) => text.textContent);
+        }""")
+        assert outside == []
+        assert svg.locator(".track-text").count() >= 8  # of twelve blocks

@@ -231,7 +231,6 @@ UNDRAWN = {
     "msinsight/cluster4": "drawn: 2 of 4 devices; 2 have no kernels with times",
     "msinsight/cluster4/rank_1_ascend_pt": BARE,
     "msprof-analyze/cluster": BARE,
-    "hta/cpu_only.json.gz": BARE,
 }
 
 

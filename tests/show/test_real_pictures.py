@@ -174,13 +174,16 @@ def test_every_task_of_the_stretches_is_that_of_the_files(path: str) -> None:
 
 @pytest.mark.parametrize("path", ALL)
 def test_kernels_are_called_what_the_files_call_them(path: str) -> None:
-    """Kernels of a stretch in the order of their starts; types follow where names do not have them."""
+    """Kernels of a stretch in the order of their starts: their labels are types, the names stand beside them."""
     _, picture = drawn(path)
     for lane in streams(picture):
         names = defaultdict(set)
         for row in (row for row in rows_of(path, picture, lane) if row.kernel):
             names[row.start - picture.origin_ns].add(row.name.partition(" [")[0])
-        shown = [(start, picture.names[place].partition(" [")[0]) for start, place in columns(lane, "start", "name")]
+        shown = [
+            (start, picture.names[called if called >= 0 else kind].partition(" [")[0])
+            for start, kind, called in columns(lane, "start", "name", "called")
+        ]
         assert {(start, name) for start, name in shown if start in names} == {
             (start, name) for start, mine in names.items() for name in mine if start in dict(shown)
         }

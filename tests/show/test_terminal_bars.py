@@ -88,7 +88,7 @@ def test_without_blocks_a_screen_says_the_same(everything: dict[str, Document]) 
     pairs = {*zip("▁▂▃▄▅▆▇█", "12345678", strict=True), ("█", "#"), ("▓", "+")}
     for name, document in everything.items():
         drawn, plain = (render(document, "text", View(width=120, blocks=blocks)) for blocks in (True, False))
-        drawn = drawn.replace("  from 0\n", "  from 0 to 8, the longest\n")
+        drawn = drawn.replace("  heights from 0\n", "  digits from 0 to 8, the longest\n")
         assert len(drawn) == len(plain) and all(a == b or (a, b) in pairs for a, b in zip(drawn, plain, strict=True))
         assert not set(plain) & set("▁▂▃▄▅▆▇█▓░"), name
 
@@ -113,8 +113,8 @@ def head(document: Result, width: int = 80, **how: bool) -> list[str]:
 def test_steps_are_drawn_from_zero_beside_what_is_said_of_them() -> None:
     times = [4_000_000, 8_000_000, 2_000_000, 0]
     assert "3.00 ms/step (0.00–8.00)" in head(with_steps(times))[0]
-    assert head(with_steps(times))[0].endswith("  ▄█▂   from 0")
-    assert head(with_steps(times), 120, blocks=False)[0].endswith("  482   from 0 to 8, the longest")
+    assert head(with_steps(times))[0].endswith("  ▄█▂   heights from 0")
+    assert head(with_steps(times), 120, blocks=False)[0].endswith("  482   digits from 0 to 8, the longest")
     assert "from 0" not in "".join(head(with_steps(times[:2])))  # two are no series
 
 
@@ -122,7 +122,7 @@ def test_odd_steps_are_marked() -> None:
     times = [1_000_000] * 20
     times[7] = 8_000_000
     said = head(with_steps(times, odd=(7,)))
-    assert said[1].strip().split("  ") == ["▁" * 7 + "█" + "▁" * 12, "from 0"]
+    assert said[1].strip().split("  ") == ["▁" * 7 + "█" + "▁" * 12, "heights from 0"]
     assert said[2].index("^") == said[1].index("█") and said[2].split() == ["^", "unusual"]
 
 
@@ -133,7 +133,7 @@ def test_of_many_steps_each_sign_is_the_longest_of_several() -> None:
     drawn = next(i for i, line in enumerate(lines) if "▁█▁" in line)
     assert lines[drawn] == "  " + "▁" * 45 + "█" + "▁" * 45
     assert lines[drawn + 1] == "  " + " " * 45 + "^  unusual"
-    assert lines[drawn + 2] == "    from 0; each sign: the longest of 11 steps"
+    assert lines[drawn + 2] == "    heights from 0; each sign: the longest of 11 steps"
 
 
 _WIDE = Table("made", say("made"), each(), (
@@ -146,13 +146,12 @@ _WIDE = Table("made", say("made"), each(), (
 ))  # fmt: skip
 
 
-@pytest.mark.parametrize("one_line", [False, True])
-def test_numbers_are_whole_on_every_screen(one_line: bool) -> None:
+def test_numbers_are_whole_on_every_screen() -> None:
     rows = [(n,) for n in range(1, 7)]
     numbers = [column for column in _WIDE.columns if column.unit in ("ms", "share", "count", "us")]
     before = 0
     for width in range(40, 301):
-        table = Fitted(filled(_WIDE, rows), one_line=one_line)
+        table = Fitted(filled(_WIDE, rows))
         shown = print_all([table], View(width=width))
         assert max(map(cell_len, shown.splitlines())) <= width
         first = shown[: shown.index("kernel_")]

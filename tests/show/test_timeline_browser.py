@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from browsing import browser, open_page
+from browsing import PATIENCE, browser, open_page
 from clusters import result_of
 from pictures import STEP, STEPS, US, random_picture, small
 
-from npuperf.model.picture import COLOURS, Picture
+from npuperf.model.picture import COLOURS, Fact, Picture
 from npuperf.show.formats import View, render
 from npuperf.show.html import TIMELINE_WORDS
 from npuperf.show.language import codes, speaking, text
@@ -69,11 +70,10 @@ def drawn(page: Any) -> None:
 
 def until(page: Any, condition: str) -> None:
     """Wait for what a script says; pages may not evaluate text themselves, as ``wait_for_function`` has them do."""
-    for _ in range(100):
-        if page.evaluate(condition):
-            return
+    last = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < last, condition
         page.wait_for_timeout(20)
-    raise AssertionError(condition)
 
 
 def view(page: Any) -> tuple[float, float]:
@@ -128,7 +128,9 @@ def test_the_wheel_zooms_at_the_pointer_and_leaves_the_page_its_scrolling(show: 
     page = show(small())
     x, y = at(page, 1_000_000, "stream 7")
     page.mouse.move(x, y)
-    page.wait_for_timeout(300)  # a wheel that turns while the page scrolls goes on scrolling it
+    drawn(page)
+    # A wheel that turns soon after the page was scrolled goes on scrolling it. From now on no time passes.
+    page.evaluate("{ const now = performance.now() + 1000; performance.now = () => now; }")
     scrolled = page.evaluate("scrollY")
     page.mouse.wheel(0, -250)
     start, end = view(page)
@@ -144,7 +146,7 @@ def test_the_wheel_zooms_at_the_pointer_and_leaves_the_page_its_scrolling(show: 
     page.mouse.wheel(0, 300)
     until(page, f"scrollY > {scrolled}")
     page.mouse.wheel(0, -250)  # the page is still being scrolled, and the pointer only happens to be here
-    page.wait_for_timeout(100)
+    drawn(page)
     assert near(view(page), WHOLE)
 
 
@@ -250,6 +252,8 @@ def test_pointing_at_a_task_says_what_it_is(show: Open) -> None:
         "took 80.00 us",
         "share 32.0 % of step 8",
         "started after 2.04 ms",
+        "inputs 64,128 BF16 ND; 128,32 BF16 ND",
+        "operator aten::matmul",
         "cores 20 cube",
         "launched 20.00 us before it started",
         "code train.py:12",
@@ -280,8 +284,8 @@ def test_a_click_tells_all_and_lets_the_line_be_copied(show: Open) -> None:
     page.mouse.click(*at(page, 8 * STEP + 80 * US, "stream 7"))
     facts = page.locator(".timeline-facts")
     assert facts.locator("dd").first.inner_text() == "MatMulV2 (compute)"
-    facts.locator("button").click()
-    until(page, "document.querySelector('.timeline-facts button').textContent === 'copied'")
+    facts.locator("dd button").click()
+    until(page, "document.querySelector('.timeline-facts dd button').textContent === 'copied'")
     assert page.evaluate("navigator.clipboard.readText()") == "train.py:12"
     keys(page, "Escape")
     assert facts.count() == 0
@@ -320,6 +324,102 @@ def test_names_of_others_stay_text(show: Open) -> None:
     assert '<img src=x onerror="document.title=1">\\u202egnp.exe\\x00\\x1b[31m' in told
     assert "x.py:<script>alert(1)</script>" in told
     assert page.title() != "1" and page.locator(".timeline img, .timeline script").count() == 0
+
+
+# --- from a task to the host, and from the host to its tasks ----------------------------------------------------------
+
+
+def facts_of(page: Any) -> dict[str, str]:
+    """What stands below the timeline of the slice that is chosen."""
+    pairs = page.locator(".timeline-facts > div:has(dt)")
+    return {one.locator("dt").inner_text(): one.locator("dd > *").first.inner_text() for one in pairs.all()}
+
+
+def test_a_task_says_what_it_is_and_leads_to_the_host_and_back(show: Open) -> None:
+    page = show(small())
+    keys(page, "t")
+    page.mouse.click(*at(page, 8 * STEP + 80 * US, "stream 7"))
+    told = facts_of(page)
+    assert told["what"] == "MatMulV2 (compute)" and told["name"] == "aclnnMatmul_1"
+    assert told["inputs"] == "64,128 BF16 ND; 128,32 BF16 ND" and told["operator"] == "aten::matmul"
+    assert told["stack"] == "ProfilerStep#8 › aten::matmul"
+    page.locator("[data-act=show_host]").click()
+    told = facts_of(page)
+    assert told["what"] == "aten::matmul (host operator)" and told["stack"] == "ProfilerStep#8"
+    # It began at 10 us, its kernel at 40 us, which took 80 us.
+    assert told["its tasks"] == "1 drawn, 80.00 us of the device; the first begins 30.00 us later"
+    page.locator("[data-act=show_kernels]").click()
+    start, end = view(page)
+    assert 8 * STEP < start < 8 * STEP + 10 * US and 8 * STEP + 120 * US < end < 8 * STEP + 130 * US
+    page.mouse.click(*at(page, 8 * STEP + 35 * US, "host thread 4711"))
+    assert facts_of(page)["its tasks"].startswith("3 drawn, 150.00 us of the device; the first begins 40.00 us later")
+
+
+def test_inputs_names_and_operators_are_found(show: Open) -> None:
+    page = show(small())
+    for wanted in ("64,128 bf16", "aclnnMatmul_1"):  # of both exact steps
+        page.locator(".timeline-search input").fill(wanted)
+        assert page.locator(".timeline-found").inner_text() == "– of 2 in the exact stretches"
+
+
+def test_a_place_is_shown_so_wide_that_the_launch_is_there(show: Open) -> None:
+    page = show(small())
+    start, end = 8 * STEP + 40 * US, 8 * STEP + 120 * US
+    page.evaluate(f"""document.dispatchEvent(new CustomEvent("npuperf:go",
+        {{detail: {{picture: 0, start: {start}, end: {end}}}}}))""")
+    assert view(page)[0] < 8 * STEP + 20 * US < end < view(page)[1]
+    assert facts_of(page)["what"] == "MatMulV2 (compute)"
+
+
+def test_two_clicks_measure_from_edge_to_edge(show: Open) -> None:
+    page = show(small())
+    keys(page, "t", "m")
+    assert page.locator("[data-act=measure]").get_attribute("aria-pressed") == "true"
+    (x, y), (until_x, _) = (at(page, 8 * STEP + n * US, "stream 7") for n in (40, 170))
+    page.mouse.click(x + 3, y)
+    page.mouse.click(until_x - 3, y)
+    assert page.locator(".timeline-sum caption").inner_text().endswith(": 130.00 us")
+    assert page.locator("[data-act=measure]").get_attribute("aria-pressed") == "false"
+    page.mouse.click(x + 30, y)  # from now on a click chooses again
+    assert facts_of(page)["what"] == "MatMulV2 (compute)"
+
+
+def test_the_address_leads_to_what_is_seen(show: Open, tmp_path: Path) -> None:
+    page = show(small(rank=0), small(rank=1))
+    assert page.evaluate("location.hash") == ""
+    keys(page, "t")
+    page.mouse.click(*at(page, 8 * STEP + 80 * US, "stream 7"))
+    keys(page, "x", "+")
+    seen, told = view(page), facts_of(page)
+    until(page, "location.hash.includes('at=') && location.hash.includes('sum=')")
+    seen_ns = "document.getElementById('timeline').dataset.view.split(' ').map(Math.round).join(':')"
+    until(page, f"location.hash.startsWith(`#timeline=${{{seen_ns}}}&`)")  # it follows once the view has stayed so
+    link = page.evaluate("location.hash")
+    page.goto("about:blank")
+    page.goto((tmp_path / "page0.html").as_uri() + link)
+    page.wait_for_function("'ready' in document.documentElement.dataset")
+    assert near(view(page), seen) and facts_of(page) == told
+    assert page.locator(".timeline-sum caption").count() == 1
+    for nonsense in ("#timeline=9:1&at=7:7:7:7&show=99&sum=x", "#timeline=%00&at=__proto__", "#timeline="):
+        page.evaluate(f"location.hash = '{nonsense}'")
+        assert page.locator(".timeline-device").count() == 2
+    keys(page, "Escape", "0")
+    until(page, "location.hash === ''")
+
+
+def test_the_flame_view_sums_equal_stacks(show: Open) -> None:
+    """Of both exact steps 100 us of the host each, in them a matmul of 20 us, as in ``small``."""
+    page = show(small())
+    page.locator(".timeline-flame summary").click()
+    until(page, "document.querySelectorAll('.timeline-flame-box').length > 4")
+    titles = [box.get_attribute("title") for box in page.locator(".timeline-flame-box").all()]
+    assert "all threads: 200.00 us, 100.0 % of what is shown" in titles
+    assert {f"ProfilerStep#{n}: 100.00 us, 50.0 % of what is shown" for n in (2, 8)} <= {*titles}
+    assert titles.count("aten::matmul: 20.00 us, 10.0 % of what is shown") == 2
+    page.locator(".timeline-flame-box[title^='ProfilerStep#2']").click()
+    assert page.locator(".timeline-flame-box").first.inner_text() == "ProfilerStep#2"
+    page.locator(".timeline-flame-box").first.click()
+    assert page.locator(".timeline-flame-box").count() == len(titles)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------
@@ -437,12 +537,14 @@ def test_searching_says_what_is_in_no_exact_stretch(show: Open) -> None:
 def test_going_to_a_place_shows_marks_and_chooses_it(show: Open) -> None:
     ranks = [small(rank=n) for n in range(4)]
     page = show(*ranks)
-    assert page.locator(".timeline-device").all_inner_texts() == ["rank 0", "rank 1"]
+    page.locator(".timeline-devices summary").click()
+    page.get_by_role("checkbox", name="rank 3").uncheck()
+    assert page.locator(".timeline-device").all_inner_texts() == ["rank 0", "rank 1", "rank 2"]
     page.evaluate("scrollTo(0, 0)")
     start, end = 8 * STEP + 40 * US, 8 * STEP + 120 * US
     page.evaluate(f"""document.dispatchEvent(new CustomEvent("npuperf:go",
         {{detail: {{picture: 3, start: {start}, end: {end}}}}}))""")
-    assert page.locator(".timeline-device").all_inner_texts() == ["rank 0", "rank 1", "rank 3"]
+    assert page.locator(".timeline-device").all_inner_texts() == ["rank 0", "rank 1", "rank 2", "rank 3"]
     at_clock = 21 * US  # rank 3 begins later
     assert view(page)[0] < start + at_clock < end + at_clock < view(page)[1]
     assert "rank 3, stream 7" in page.locator(".timeline-facts").inner_text()
@@ -455,11 +557,12 @@ def test_going_to_a_place_shows_marks_and_chooses_it(show: Open) -> None:
 
 def test_ranks_are_chosen_and_closed(show: Open) -> None:
     page = show(*[small(rank=n) for n in range(3)])
-    assert page.locator(".timeline-devices summary").inner_text() == "devices: 2 of 3"
+    assert page.locator(".timeline-devices summary").inner_text() == "devices: 3 of 3"
     page.locator(".timeline-devices summary").click()
-    page.get_by_role("checkbox", name="rank 2").check()
     page.get_by_role("checkbox", name="rank 0").uncheck()
     assert page.locator(".timeline-device").all_inner_texts() == ["rank 1", "rank 2"]
+    page.locator(".timeline-device").first.click()  # of several all but the first are closed at first
+    assert page.locator(".timeline-device").first.get_attribute("aria-expanded") == "true"
     before = canvas(page)["height"]
     page.locator(".timeline-device").first.click()
     assert canvas(page)["height"] < before - 80
@@ -540,7 +643,7 @@ def test_every_word_of_the_scripts_is_there_and_used() -> None:
     )
     assert len(asked) > 30
     assert {f"timeline_{name}" for name in asked} <= set(TIMELINE_WORDS)
-    plain = {name.removeprefix("timeline_") for name in TIMELINE_WORDS} - set(COLOURS)
+    plain = {name.removeprefix("timeline_") for name in TIMELINE_WORDS} - set(COLOURS) - {*get_args(Fact)}
     unused = {
         name for name in plain if name not in asked and not re.search(rf'"{name.removeprefix("help_")}"', scripts)
     }

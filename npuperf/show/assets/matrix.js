@@ -139,7 +139,7 @@ class MatrixPicture {
     const of = (name) => style.getPropertyValue(name) || "#888";
     this.colours = {
       low: matrixColour(context, of("--heat-low")), high: matrixColour(context, of("--heat-high")),
-      zero: matrixColour(context, of("--raised")), missing: matrixColour(context, of("--paper")),
+      alike: matrixColour(context, of("--control")), zero: matrixColour(context, of("--raised")), missing: matrixColour(context, of("--paper")),
       ink: of("--ink"), muted: of("--muted"), line: of("--line"), mark: of("--heat-mark"),
     };
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
@@ -152,6 +152,7 @@ class MatrixPicture {
   colourOf(code) {
     if (code === MatrixCodes.missing) return this.colours.missing;
     if (code === MatrixCodes.zero) return this.colours.zero;
+    if (this.matrix.layers[this.layer].alike) return this.colours.alike;
     const part = (code - MatrixCodes.first) / (MatrixCodes.last - MatrixCodes.first);
     return this.colours.low.map((low, i) => Math.round(low + part * (this.colours.high[i] - low)));
   }
@@ -247,13 +248,14 @@ class MatrixPicture {
       made.append(...parts);
       return made;
     };
-    const parts = [entry(layer.ends[0], ramp, layer.ends[1])];
     const codes = this.codes[this.layer];
     const square = (colour) => {
       const made = this.make("i", "matrix-square");
       made.style.background = colour;
       return made;
     };
+    const parts = [layer.alike
+      ? entry(square(css(this.colours.alike)), this.words.matrix_alike) : entry(layer.ends[0], ramp, layer.ends[1])];
     if (codes.includes(MatrixCodes.zero)) parts.push(entry(square(css(this.colours.zero)), this.words.matrix_nothing));
     if (codes.includes(MatrixCodes.missing)) {
       const line = this.colours.line;

@@ -4,6 +4,12 @@
 const TIMELINE_LEAST = 100;
 /** Views that show fewer buckets are too close for them. */
 const TIMELINE_FEW_BUCKETS = 12;
+/** A click that measures takes the end of a slice that is so near, px. */
+const TIMELINE_SNAP = 6;
+/** Of more devices than this all but the first show one lane only, until they are opened. */
+const TIMELINE_OPEN = 2;
+/** From an event of the host to its tasks there are no more arrows. */
+const TIMELINE_ARROWS = 100;
 
 function timelineElement(tag, kind, words) {
   const element = document.createElement(tag);
@@ -28,23 +34,28 @@ class Timeline {
     this.pictures = [...fresh, ...old];
     for (const picture of this.pictures) for (const one of picture.exact) one.label = this.exactLabel(one);
     const partner = old.find((one) => one.rank === fresh[0].rank) ?? old[0];
-    this.shown = partner ? [fresh[0], partner] : fresh.slice(0, 2);
-    this.closed = new Set();
+    this.shown = partner ? [fresh[0], partner] : [...fresh];
+    this.closed = new Set(this.shown.length > TIMELINE_OPEN ? this.shown.slice(1) : []);
     this.aligned = true;
     this.hover = null;
     this.cursor = null;
     this.chosen = null;
+    /** What the chosen event of the host asked for. */
+    this.tasks = [];
     this.selection = null;
     this.mark = null;
     this.search = { wanted: "", names: null, matches: [], at: -1 };
     this.longest = 0;
     this.telling = new TimelineTelling(this);
+    this.flame = new TimelineFlame(this);
     this.build();
     this.hands = new TimelineHands(this);
+    this.link = new TimelineLink(this);
     this.listen();
     this.readColours();
     this.arrange();
     this.whole();
+    this.link.follow();
   }
 
   say(name, parameters) {
@@ -80,7 +91,11 @@ class Timeline {
     this.legend.setAttribute("aria-label", this.say("legend"));
     this.plot = timelineElement("div", "timeline-plot");
     this.plot.append(timelineElement("div", "timeline-corner"), this.ruler, this.labels, this.canvas, this.tip);
-    const told = [this.legend, this.live, this.sum, this.details, this.keysHelp()];
+    const told = [this.legend, this.live, this.sum, this.details];
+    if (this.pictures.some((one) => one.lanes.some((lane) => lane.kind === "host" && lane.slices.count))) {
+      told.push(this.flame.box);
+    }
+    told.push(this.keysHelp());
     this.box.append(this.tools(), this.note, this.plot, ...told);
     this.root.append(this.box);
   }
@@ -113,7 +128,10 @@ class Timeline {
       this.button("typical", null, () => this.toTypical(), exact);
       this.button("exact_after", "›", () => this.toExact(1), exact);
     }
-    this.button("sum", null, () => this.select(this.view.start, this.view.end), group());
+    const sums = group();
+    this.button("sum", null, () => this.select(this.view.start, this.view.end), sums);
+    this.ruling = this.button("measure", null, () => this.hands.measure(), sums);
+    const link = this.button("link", null, () => this.link.copy(link), sums);
     if (this.pictures.length > this.fresh.length) tools.append(this.alignBox());
     if (this.pictures.length > 1) tools.append(this.deviceBox());
     tools.append(this.searchBox());
@@ -172,7 +190,7 @@ class Timeline {
   keysHelp() {
     this.help = timelineElement("details", "timeline-keys");
     const list = timelineElement("ul");
-    for (const name of ["zoom", "pan", "whole", "cursor", "choose", "sum"]) {
+    for (const name of ["zoom", "pan", "whole", "cursor", "choose", "sum", "measure"]) {
       list.append(timelineElement("li", "", this.say(`help_${name}`)));
     }
     this.help.append(timelineElement("summary", "", this.say("keys")), list);
@@ -276,6 +294,13 @@ class Timeline {
     const from = Math.min(Math.max(middle - length / 2, this.extent.start), this.extent.end - length);
     this.view = { start: from, end: from + length };
     this.tip.hidden = true;
+    this.changed();
+  }
+
+  /** Draw anew; the address and the flame view follow. */
+  changed() {
+    this.link.soon();
+    this.flame.soon();
     this.tell();
   }
 
@@ -346,19 +371,18 @@ class Timeline {
   /** Show a stretch of a picture and mark it; what is a slice of it is chosen. */
   toPlace(picture, start, end) {
     this.mark = { picture, start, end };
-    const short = end - start < picture.span / 200;
-    this.frame(picture.shift + start, picture.shift + end, short ? 3 : 0.04);
+    this.choose(null);
     for (const row of this.rows) {
       if (row.picture !== picture || !row.lane || row.lane.kind === "parts") continue;
       const { slices } = row.lane;
       for (let i = timelineFirstAbove(slices.start, start - 1); i < slices.count && slices.start[i] === start; i += 1) {
-        if (slices.end[i] === end) {
-          this.choose({ row, slice: i });
-          return;
-        }
+        if (slices.end[i] === end && !this.chosen) this.choose({ row, slice: i });
       }
     }
-    this.choose(null); // what was told of is elsewhere
+    const launch = this.chosen ? this.chosen.row.lane.slices.launch[this.chosen.slice] : NaN;
+    const from = Number.isNaN(launch) ? start : Math.max(Math.min(launch, start), 0); // wide enough to show the launch
+    const around = end - start > picture.span / 200 ? 0.04 : from < start ? 0.5 : 3;
+    this.frame(picture.shift + from, picture.shift + end, around);
   }
 
   toggleHelp() {
@@ -382,6 +406,24 @@ class Timeline {
     return { row, slice: this.nearest(row.lane.slices, own, scale, track, row.tracks), time };
   }
 
+  /** Return the beginning or the end of a slice near a point, else the time there. */
+  edgeNear(x, y) {
+    const time = this.timeAt(x);
+    const row = this.rows.find((one) => one.lane && one.top <= y && y < one.top + one.height);
+    if (!row) return time;
+    const { picture: { shift }, lane: { slices } } = row;
+    const reach = (TIMELINE_SNAP * this.length) / this.canvas.clientWidth;
+    const [first, last] = slices.range(time - shift - reach, time - shift + reach);
+    let best = time;
+    let apart = reach;
+    for (let i = first; i < last; i += 1) {
+      for (const edge of [slices.start[i] + shift, slices.end[i] + shift]) {
+        if (Math.abs(edge - time) < apart) [best, apart] = [edge, Math.abs(edge - time)];
+      }
+    }
+    return best;
+  }
+
   /** Return the slice at a time, or one that is no farther than two pixels; of the last track the deepest. */
   nearest(slices, time, scale, track, tracks) {
     const deepest = track === tracks - 1 ? slices.deepest : track;
@@ -401,10 +443,11 @@ class Timeline {
   /** Choose a slice: the cursor goes there, and all that is known of it is shown below. */
   choose(place) {
     this.chosen = place && place.slice >= 0 ? place : null;
+    this.tasks = this.chosen?.row.lane.kind === "host" ? timelineKernels(this.rows, place) : [];
     this.cursor = this.chosen ?? this.cursor;
     this.details.replaceChildren();
     if (this.chosen) this.details.append(this.telling.details(place));
-    this.tell();
+    this.changed();
   }
 
   /** Show what a stretch consists of; null: nothing is selected. */
@@ -412,11 +455,12 @@ class Timeline {
     const [from, until] = [Math.min(start, end), Math.max(start, end)];
     this.selection = { start: Math.max(from, this.extent.start), end: Math.min(until, this.extent.end) };
     this.sum.replaceChildren(...this.telling.sums(this.selection));
-    this.tell();
+    this.changed();
   }
 
   clear() {
     this.selection = this.mark = this.hover = null;
+    this.hands.measure(false);
     this.sum.replaceChildren();
     this.choose(null);
     this.tip.hidden = true;
@@ -617,17 +661,30 @@ class Timeline {
     for (const [place, colour, width] of all) {
       if (place && place.slice >= 0) paint.frame(place.row, place.slice, colour, width);
     }
-    const launched = this.hover ?? this.chosen ?? this.cursor;
-    if (!launched || launched.slice < 0 || Number.isNaN(launched.row.lane.slices.launch[launched.slice])) return;
-    const host = this.hostOf(launched);
-    if (host) paint.arrow(launched.row, launched.slice, host);
+    const one = this.hover ?? this.chosen ?? this.cursor;
+    for (const task of [...(one ? [one] : []), ...this.tasks.slice(0, TIMELINE_ARROWS)]) {
+      if (task.slice < 0 || Number.isNaN(task.row.lane.slices.launch[task.slice])) continue;
+      const host = this.hostOf(task);
+      if (host) paint.arrow(task.row, task.slice, host);
+    }
+    for (const { row, slice } of this.tasks) paint.frame(row, slice, accent, 2);
   }
 
-  /** Return the host's row in which something goes on when a task is launched, or the first one. */
+  /** Return the row of the host thread that launched a task; of one that is not drawn the first one. */
   hostOf({ row, slice }) {
-    const hosts = this.rows.filter((one) => one.picture === row.picture && one.lane?.kind === "host");
-    const time = row.lane.slices.launch[slice];
-    return hosts.find((one) => one.lane.slices.at(time - 1, 0) >= 0) ?? hosts[0] ?? null;
+    const own = timelineHost(this.rows, row.picture, row.lane.slices.launch_thread[slice]);
+    return own ?? this.rows.find((one) => one.picture === row.picture && one.lane?.kind === "host") ?? null;
+  }
+
+  /** Return the innermost host event that asked for a task, null where none is drawn. */
+  askedBy({ row, slice }) {
+    const { slices } = row.lane;
+    for (const [thread, time] of [[slices.op_thread, slices.asked], [slices.launch_thread, slices.launch]]) {
+      const host = timelineHost(this.rows, row.picture, thread[slice]);
+      const around = host ? timelineStack(host.lane, time[slice] - (time === slices.launch)) : [];
+      if (around.length) return { row: host, slice: around[around.length - 1] };
+    }
+    return null;
   }
 
   /** Say so where the view is closer than the data are. */

@@ -21,7 +21,10 @@ function timelineFirstAbove(numbers, value) {
   return low;
 }
 
-/** The slices of a lane, as columns; -1 in ``name``, ``where``, ``cause``, ``cube``, ``vector`` says "unknown". */
+/** Columns of slices in which -1 says "unknown". */
+const TIMELINE_COLUMNS = ["name", "called", "where", "facts", "cause", "cube", "vector", "launch_thread", "op_thread"];
+
+/** The slices of a lane, as columns. */
 class TimelineSlices {
   constructor(packed) {
     const count = packed.start.length;
@@ -30,8 +33,9 @@ class TimelineSlices {
     this.end = new Float64Array(count);
     /** The last end of a slice and all before it: ascending, though ends of nested slices are not. */
     this.reach = new Float64Array(count);
-    /** When each was launched, NaN where nobody knows. */
+    /** When each was launched, and when its torch operator began; NaN where nobody knows. */
     this.launch = new Float64Array(count).fill(NaN);
+    this.asked = new Float64Array(count).fill(NaN);
     let now = 0;
     for (let i = 0; i < count; i += 1) {
       now += packed.start[i];
@@ -39,10 +43,11 @@ class TimelineSlices {
       this.end[i] = now + packed.length[i];
       this.reach[i] = i ? Math.max(this.reach[i - 1], this.end[i]) : this.end[i];
       if (packed.lag && packed.lag[i] !== null) this.launch[i] = now - packed.lag[i];
+      if (packed.asked && packed.asked[i] !== null) this.asked[i] = now - packed.asked[i];
     }
     this.colour = packed.colour;
     const unknown = new Int8Array(count).fill(-1);
-    for (const name of ["name", "where", "cause", "cube", "vector"]) this[name] = packed[name] ?? unknown;
+    for (const name of TIMELINE_COLUMNS) this[name] = packed[name] ?? unknown;
     this.depth = packed.depth ?? new Uint8Array(count);
     this.deepest = packed.depth ? packed.depth.reduce((one, other) => Math.max(one, other), 0) : 0;
   }
@@ -76,6 +81,8 @@ class TimelineLane {
     this.kind = packed.kind;
     this.title = packed.title;
     this.cut = packed.cut;
+    this.thread = packed.thread;
+    this.counters = Object.entries(packed.counters).map(([name, bytes]) => [name, basicsBytes(bytes)]);
     this.slices = new TimelineSlices(packed.slices);
     this.colours = Object.keys(packed.shares);
     this.sums = this.colours.map((colour) => timelineSums(basicsBytes(packed.shares[colour])));
@@ -145,6 +152,7 @@ class TimelinePicture {
     this.shift = packed.at;
     this.colours = packed.colours;
     this.names = packed.names;
+    this.facts = packed.facts;
     this.exact = packed.exact;
     this.places = packed.places.map(([kind, name, start, end]) => ({ kind, name, start, end }));
     this.rank = packed.rank;
@@ -174,7 +182,8 @@ class TimelinePicture {
 }
 
 function timelineDeviceTitle(packed, words) {
-  const named = packed.rank === null ? ["device", { device: packed.device }] : ["rank", { rank: packed.rank }];
+  const alone = packed.device < 0 ? ["host"] : ["device", { device: packed.device }];
+  const named = packed.rank === null ? alone : ["rank", { rank: packed.rank }];
   return timelineSay(words, ...named);
 }
 
@@ -187,25 +196,26 @@ function timelineShift(pictures, aligned) {
   for (const one of pictures.filter((other) => other.old)) one.shift += moved;
 }
 
-/** Return all slices of some rows whose names have a text in them, in the order of their times. */
+/** Return all slices of some rows whose names or facts have a text in them, in the order of their times. */
 function timelineMatches(rows, wanted) {
   const found = [];
   for (const row of rows) {
-    const names = timelineNamed(row.picture, wanted);
+    const named = timelineNamed(row.picture, wanted);
     const { slices } = row.lane;
-    for (let i = 0; names.size && i < slices.count; i += 1) {
-      if (names.has(slices.name[i])) found.push({ row, slice: i, start: row.picture.shift + slices.start[i] });
+    for (let i = 0; i < slices.count; i += 1) {
+      if (named(slices, i)) found.push({ row, slice: i, start: row.picture.shift + slices.start[i] });
     }
   }
   return found.sort((one, other) => one.start - other.start);
 }
 
-/** Return the places of a picture's names that have a text in them, whichever case. */
+/** Return what tells whether a slice's names, or what is known of it, have a text in them, whichever case. */
 function timelineNamed(picture, wanted) {
   const low = wanted.toLowerCase();
-  const found = new Set();
-  for (const [place, name] of picture.names.entries()) if (name.toLowerCase().includes(low)) found.add(place);
-  return found;
+  const having = (texts) => new Set([...texts.keys()].filter((place) => texts[place].toLowerCase().includes(low)));
+  const names = having(picture.names);
+  const facts = having(picture.facts.map((known) => Object.values(known).join("\n")));
+  return (slices, i) => names.has(slices.name[i]) || names.has(slices.called[i]) || facts.has(slices.facts[i]);
 }
 
 /** Return the first place, other than a step, whose name has a text in it; null: there is none. */
@@ -216,4 +226,40 @@ function timelinePlace(pictures, wanted) {
     if (place) return { picture, place };
   }
   return null;
+}
+
+/** Return the lane of a host thread, as a row; null: it is not drawn. */
+function timelineHost(rows, picture, thread) {
+  return rows.find((row) => row.picture === picture && row.lane?.kind === "host" && row.lane.thread === thread) ?? null;
+}
+
+/** Return the slices around a time of a lane, the innermost last; what only overlaps it is not around it. */
+function timelineStack(lane, time) {
+  const { slices } = lane;
+  const [first, last] = slices.range(time, time);
+  const found = [];
+  let reach = time + 1;
+  for (let i = last - 1; i >= first; i -= 1) {
+    if (slices.end[i] < reach) continue;
+    found.unshift(i);
+    reach = slices.end[i];
+  }
+  return found;
+}
+
+/** Return the tasks that a slice of a host's lane asked for or launched, in the order of their starts. */
+function timelineKernels(rows, { row, slice }) {
+  const { slices: host, thread } = row.lane;
+  const [from, until] = [host.start[slice], host.end[slice]];
+  const inside = (time) => from <= time && time < until;
+  const found = [];
+  for (const one of rows) {
+    if (one.picture !== row.picture || one.lane?.kind !== "stream") continue;
+    const { slices } = one.lane;
+    for (let i = 0; i < slices.count; i += 1) {
+      const asked = slices.op_thread[i] === thread && inside(slices.asked[i]);
+      if (asked || (slices.launch_thread[i] === thread && inside(slices.launch[i]))) found.push({ row: one, slice: i });
+    }
+  }
+  return found.sort((one, other) => one.row.lane.slices.start[one.slice] - other.row.lane.slices.start[other.slice]);
 }

@@ -27,7 +27,7 @@ function timelineKeys(timeline) {
     n: () => timeline.step(1), p: () => timeline.step(-1),
     ArrowDown: () => timeline.climb(1), ArrowUp: () => timeline.climb(-1),
     Enter: () => timeline.choose(timeline.cursor), z: () => timeline.closer(timeline.cursor),
-    x: () => timeline.select(timeline.view.start, timeline.view.end), Escape: () => timeline.clear(),
+    x: () => timeline.select(timeline.view.start, timeline.view.end), m: () => timeline.hands.measure(), Escape: () => timeline.clear(),
     "?": () => timeline.toggleHelp(),
   };
 }
@@ -39,6 +39,8 @@ class TimelineHands {
     /** Where each pointer that is down is, px from the left. */
     this.pointers = new Map();
     this.drag = null;
+    /** While two clicks measure what lies between: the time of the first, null before it; undefined at other times. */
+    this.measured = undefined;
     this.scrolled = -Infinity;
     const { canvas, ruler } = timeline;
     canvas.addEventListener("keydown", (event) => this.key(event));
@@ -61,6 +63,28 @@ class TimelineHands {
     if (!act) return;
     event.preventDefault();
     act();
+  }
+
+  /** Begin to measure, or leave it. */
+  measure(on = this.measured === undefined) {
+    this.measured = on ? null : undefined;
+    const { ruling } = this.timeline;
+    ruling.setAttribute("aria-pressed", String(on));
+    if (on) this.timeline.speak(this.timeline.say("help_measure"));
+  }
+
+  /** Take a click while measuring: at the end of a slice nearby, else where it is. */
+  took(x, y) {
+    const { timeline } = this;
+    const time = timeline.edgeNear(x, y);
+    if (this.measured === null) {
+      this.measured = time;
+      timeline.select(time, time);
+      return;
+    }
+    timeline.select(this.measured, time);
+    timeline.speak(timeline.sum.querySelector("caption").textContent);
+    this.measure(false);
   }
 
   placeOf(event) {
@@ -112,6 +136,7 @@ class TimelineHands {
     const [x, y] = this.placeOf(event);
     if (!this.pointers.has(event.pointerId)) {
       timeline.pointAt(event.currentTarget === timeline.canvas ? timeline.under(x, y) : null, x, y);
+      if (typeof this.measured === "number") timeline.select(this.measured, timeline.edgeNear(x, y));
       return;
     }
     this.pointers.set(event.pointerId, x);
@@ -150,6 +175,10 @@ class TimelineHands {
     this.drag = null;
     if (cancelled || drag.kind === "pinch" || drag.moved) return;
     timeline.canvas.focus({ preventScroll: true });
+    if (this.measured !== undefined) {
+      this.took(drag.x, drag.y);
+      return;
+    }
     const place = event.currentTarget === timeline.canvas ? timeline.under(drag.x, drag.y) : null;
     timeline.choose(place);
     if (event.pointerType === "touch") timeline.pointAt(place, drag.x, drag.y);

@@ -1,7 +1,7 @@
 // How the timeline looks: areas of busy shares, exact slices, stretches, arrows, the ruler. All sizes are CSS pixels.
 
 /** Heights of a row by its lane's kind; of lanes with sub-tracks, of one track, and how many are shown at most. */
-const TIMELINE_HEIGHTS = { parts: 32, waits: 22, stream: 20, host: 20, cores: 26 };
+const TIMELINE_HEIGHTS = { parts: 32, waits: 22, stream: 20, host: 20, cores: 26, clock: 26, memory: 26 };
 const TIMELINE_TRACKS = { stream: [16, 4], host: [13, 7] };
 const TIMELINE_HEAD = 22;
 const TIMELINE_GAP = 4;
@@ -211,7 +211,7 @@ class TimelinePaint {
       const left = Math.max(this.x(picture.shift + slices.start[i]), edge);
       const right = Math.min(this.x(picture.shift + slices.end[i]), border);
       const track = Math.min(slices.depth[i], row.tracks - 1);
-      const stands = names ? names.has(slices.name[i]) : false;
+      const stands = names ? names(slices, i) : false;
       if (right < edge || (right <= drawn[track] + TIMELINE_MERGED && !stands)) continue;
       drawn[track] = Math.max(right, drawn[track]);
       const width = right - left > 3 ? right - left - 0.5 : Math.max(right - left, TIMELINE_NARROWEST);

@@ -1,5 +1,10 @@
 // What the timeline says of things: of a slice, of shares, of a selected stretch; the box beside the pointer.
 
+/** What the box beside the pointer has no room for: it stands below. */
+const TIMELINE_BELOW = new Set(["called", "core", "blocks", "outputs", "counters", "stack"]);
+/** Of a stack no more frames are written, the innermost. */
+const TIMELINE_FRAMES = 16;
+
 /** Makes words and small tables of what a timeline shows now. */
 class TimelineTelling {
   constructor(timeline) {
@@ -19,24 +24,55 @@ class TimelineTelling {
     const colour = this.say(picture.colours[slices.colour[slice]]);
     const name = picture.name(slices.name[slice]);
     const facts = [["what", name ? `${name} (${colour})` : colour], ["took", basicsDuration(end - start)]];
+    if (slices.called[slice] >= 0) facts.splice(1, 0, ["called", picture.name(slices.called[slice])]);
     const exact = picture.exactAt(start, Math.max(end, start + 1));
     if (exact) {
       const share = basicsPercent((end - start) / (exact.end - exact.start));
       facts.push(["share", this.say(exact.step === null ? "of_stretch" : "of_step", { share, step: exact.step })]);
     }
-    facts.push(["started", basicsDuration(start)], ...this.factsOfTask(slices, slice));
+    facts.push(["started", basicsDuration(start)], ...Object.entries(picture.facts[slices.facts[slice]] ?? {}));
+    facts.push(...this.factsOfTask(lane, slice));
     if (slices.cause[slice] >= 0) facts.push(["cause", picture.name(slices.cause[slice])]);
     if (slices.where[slice] >= 0) facts.push(["where", picture.name(slices.where[slice])]);
+    const stack = this.stack(row, slice);
+    if (stack.length) facts.push(["stack", stack.join(" › ")]);
+    if (lane.kind === "host") facts.push(...this.factsOfHost({ row, slice }));
     const several = this.timeline.shown.length > 1;
     facts.push(["lane", several ? `${picture.title}, ${lane.title}` : lane.title]);
     return facts;
   }
 
-  /** Return what only tasks of the device have: cores, and when they were launched. */
-  factsOfTask(slices, slice) {
+  /** Return the names of what the host was in, from the outermost, when it asked for a task, or around a host event. */
+  stack(row, slice) {
+    const { picture, lane: { kind, slices } } = row;
+    const asked = slices.op_thread[slice] >= 0 && !Number.isNaN(slices.asked[slice]);
+    const [thread, time] = asked
+      ? [slices.op_thread[slice], slices.asked[slice]] : [slices.launch_thread[slice], slices.launch[slice] - 1];
+    const host = kind === "host" ? row : timelineHost(this.timeline.rows, picture, thread);
+    if (!host || (kind !== "host" && Number.isNaN(time))) return [];
+    const around = timelineStack(host.lane, kind === "host" ? slices.start[slice] : time);
+    const outer = kind === "host" ? around.filter((one) => slices.depth[one] < slices.depth[slice]) : around;
+    return outer.map((one) => picture.name(host.lane.slices.name[one])).slice(-TIMELINE_FRAMES);
+  }
+
+  /** Return which tasks of the device a host event asked for, as far as they are drawn one by one. */
+  factsOfHost(place) {
+    const tasks = timelineKernels(this.timeline.rows, place);
+    if (!tasks.length) return [];
+    const lengths = tasks.map(({ row: { lane: { slices } }, slice }) => slices.end[slice] - slices.start[slice]);
+    const time = basicsDuration(lengths.reduce((one, other) => one + other, 0));
+    const [{ row: { lane }, slice }] = tasks;
+    const lag = basicsDuration(lane.slices.start[slice] - place.row.lane.slices.start[place.slice]);
+    return [["kernels", this.say("kernels_of", { n: tasks.length, time, lag })]];
+  }
+
+  /** Return what only tasks of the device have: cores, counters, and when they were launched. */
+  factsOfTask({ slices, counters }, slice) {
     const facts = [];
     const used = [["cube_of", slices.cube[slice]], ["vector_of", slices.vector[slice]]].filter(([, n]) => n > 0);
     if (used.length) facts.push(["cores", used.map(([word, n]) => this.say(word, { n })).join(", ")]);
+    const busy = counters.filter(([, column]) => column[slice] > 0 && column[slice] <= 100);
+    if (busy.length) facts.push(["counters", busy.map(([name, column]) => `${name} ${column[slice]} %`).join(", ")]);
     const lag = slices.start[slice] - slices.launch[slice];
     if (!Number.isNaN(lag)) {
       const time = basicsDuration(Math.abs(lag));
@@ -47,7 +83,7 @@ class TimelineTelling {
 
   /** Return a slice as one sentence to be heard. */
   spoken(place) {
-    const [[, what], ...facts] = this.facts(place);
+    const [[, what], ...facts] = this.facts(place).filter(([label]) => !TIMELINE_BELOW.has(label));
     return [what, ...facts.map(([label, words]) => `${this.say(label)} ${words}`)].join("; ");
   }
 
@@ -78,7 +114,30 @@ class TimelineTelling {
       pair.append(timelineElement("dt", "", this.say(label)), value);
       list.append(pair);
     }
+    this.ways(list, place);
     return list;
+  }
+
+  /** Add buttons that lead from a task to the host event that asked for it, and from that to its tasks. */
+  ways(list, place) {
+    const { timeline } = this;
+    const ways = timelineElement("div", "timeline-ways");
+    const { start, end } = place.row.lane.slices;
+    const { shift } = place.row.picture;
+    timeline.button("show_it", null, () => timeline.closer(place), ways);
+    const host = timeline.askedBy(place);
+    if (host) {
+      timeline.button("show_host", null, () => {
+        timeline.bring(host.row, host.slice);
+        timeline.choose(host);
+      }, ways);
+    }
+    if (timeline.tasks.length) {
+      const last = timeline.tasks.map(({ row, slice }) => row.lane.slices.end[slice]);
+      const until = Math.max(end[place.slice], ...last);
+      timeline.button("show_kernels", null, () => timeline.frame(start[place.slice] + shift, until + shift), ways);
+    }
+    list.append(ways);
   }
 
   copyButton(parent) {
@@ -166,7 +225,7 @@ class TimelineTelling {
   }
 
   tipOf(place) {
-    const [[, title], ...facts] = this.facts(place);
+    const [[, title], ...facts] = this.facts(place).filter(([label]) => !TIMELINE_BELOW.has(label));
     return { title, facts: facts.map(([label, words]) => [this.say(label), words]) };
   }
 }
