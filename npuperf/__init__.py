@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from npuperf.cli.api import Run
 
-__all__ = ["__version__", "load", "step"]
+__all__ = ["__version__", "load", "start", "step", "stop"]
 
 
 def load(path: str | Path | None = None) -> Run:
@@ -33,3 +33,17 @@ def step() -> None:
     agent = sys.modules.get("_npuperf_agent")
     if agent is not None:
         agent.step()
+
+
+def start() -> None:
+    """Let ``npuperf profile`` record from here on until :func:`stop`; does nothing where nobody is profiling."""
+    agent = sys.modules.get("_npuperf_agent")
+    if agent is not None:
+        agent.record()
+
+
+def stop() -> None:
+    """End what :func:`start` began; does nothing where nobody is profiling."""
+    agent = sys.modules.get("_npuperf_agent")
+    if agent is not None:
+        agent.record_no_more()

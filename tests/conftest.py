@@ -30,6 +30,7 @@ import typer.main
 
 from npuperf.base.process import _SUBREAPER
 from npuperf.model.document import Document
+from npuperf.show import language
 
 if TYPE_CHECKING:
     from preloaded import Loaded
@@ -48,7 +49,8 @@ atexit.register(_STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # Commands that run within this process are made of their functions once, not each time: some run for less long.
-typer.main.get_command = functools.cache(typer.main.get_command)
+_command_of = functools.cache(lambda app, _language, make=typer.main.get_command: make(app))
+typer.main.get_command = lambda app: _command_of(app, language.spoken())  # its help is of the language that is spoken
 
 # What they start keeps the bytecode of npuperf: compiling it anew takes half of a short command's time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -57,6 +59,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 for _name in ("NPUPERF_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES"):
     os.environ.pop(_name, None)
 os.environ["LANG"] = "C.UTF-8"
+
+# Nor do they write what others may write to, whoever's umask lets them: such a file is not believed.
+os.umask(0o022)
 
 # A shell that runs us in the background has us ignore Ctrl-C, and all that we start would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,6 +9,7 @@ import comparisons
 from clusters import finding, large_job, pipeline_job, result_of
 from msgspec.structs import replace
 
+from npuperf.advise import explain
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.errors import ExitCode
@@ -34,6 +35,7 @@ from npuperf.model.tuning import (
     TunePlan,
     Tuning,
 )
+from npuperf.show.brief import gists_of
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 
@@ -210,6 +212,8 @@ def documents() -> dict[str, Document]:
         "job": result_of(pipeline_job(), findings=[finding("ai_cpu", 0)]),
         "large_job": result_of(large_job(128), findings=[finding("ai_cpu", r) for r in range(9)], warnings=5),
         "compared": compared(),
+        "gist": next(gists_of(compared())),
+        "explanation": explain("exposed_communication", result()),
         "tuning": TUNING,
         "failed_tuning": Tuning(
             mode=None,

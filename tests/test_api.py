@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from build import K, ascend_pt
 
 import npuperf
 from npuperf.base.errors import InputError, UsageError
+from npuperf.base.messages import say
+from npuperf.cli.api import ReadableFrame
 from npuperf.readers import recording
+from npuperf.show import language
+
+SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 
 
 def profile(root: Path) -> Path:
@@ -52,7 +58,40 @@ def test_tables_hold_plain_sentences(tmp_path: Path) -> None:
 def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     shown = repr(npuperf.load(profile(tmp_path)))
     assert shown.startswith("npuperf.load(")
-    assert "1 device, 2 steps, 1 operator type, " in shown
+    assert "2 steps · " in shown
+    assert len(shown.splitlines()) <= 14
+    with language.speaking("zh"):
+        assert "2 步 · " in repr(npuperf.load(tmp_path))
+
+
+def test_steps_and_findings_print_as_sentences(tmp_path: Path) -> None:
+    """What a part of them is prints as a table, as of any frame."""
+    run = npuperf.load(profile(tmp_path))
+    steps = repr(run.steps).splitlines()
+    assert [line.split(":")[0] for line in steps] == ["step 11", "step 12", "[2 × 17"]
+    assert type(run.steps.head(1)) is pd.DataFrame
+    problem = next(f for f in run.result.findings if f.status == "problem")
+    first = repr(run.findings).splitlines()[0]
+    assert first.startswith(str(problem.title))
+    assert first.endswith("→ " + str(problem.next))
+    assert "<li>step 11: " in run.steps._repr_html_()
+
+
+def test_what_prints_is_escaped_and_bounded(tmp_path: Path) -> None:
+    many = ReadableFrame.of(pd.DataFrame({"a": range(90)}), [say("{name}", name=f"<b>\x1b[31m{n}") for n in range(90)])
+    assert "\x1b" not in repr(many)
+    assert "<b>" not in many._repr_html_()
+    lines = repr(many).splitlines()
+    assert (len(lines), lines[10], lines[-1]) == (22, "… 70 more", "[90 × 1: a]")
+
+
+def test_kernels_have_their_line_of_code_and_no_empty_categories() -> None:
+    run = npuperf.load(SAMPLES / "transformer_ascend_pt")
+    kernels = run.kernels
+    matmul = kernels[(kernels["torch_op"] == "aten::embedding")]
+    assert set(matmul["where"]) == {"train.py:52 step"}
+    for name in kernels.select_dtypes("category"):
+        assert set(kernels[name].cat.categories) == set(kernels[name].dropna()), name
 
 
 def test_nothing_there_is_an_input_error(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def test_the_house_stays_small() -> None:
     """Bounds, not aims: ``make house`` prints where it is."""
     assert len({(a, b) for a, b in house.arrows() if house.AGENT not in (a, b)}) <= 60
-    assert len(house.files()) <= 250
+    assert len(house.files()) <= 262
     longest = house.function_lines()[-1]
     assert longest[0] <= 240, longest
 
@@ -194,6 +194,7 @@ OWN_READING = {
     "base/cann.py": "lies below the door, and reads where CANN is installed",
     "base/files.py": "the door itself",
     "advise/rule.py": "ships with the package",
+    "against/anonymous.py": "ships with the package",
     "show/language.py": "ships with the package",
     "readers/unpickle.py": "a process of its own, started once the path has passed the door",
 }

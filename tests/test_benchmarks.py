@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import bench_analyze
+import measuring
 from figures import FILE, Goal, compare, filled, kept, summary, tables
 from measuring import Command, Usage, in_turn, measure
 from readers import TRACES, read_table
@@ -21,12 +23,13 @@ from readers import TRACES, read_table
 PAGES = {"docs/performance.md": ("figures", tables), "README.md": ("speed", summary)}
 HOARD = """import os
 os.write(os.memfd_create('x'), bytes({stored} << 20)); kept = b'1' * ({own} << 20); print(1, flush=True); input()"""
-#: Starts two of them, and lets them go when both have had all for a while.
-TWO_HOARDS = """import subprocess, sys, time
+#: Starts two of them, says when both have all, and lets them go when that was seen.
+TWO_HOARDS = """import os, subprocess, sys, time
 call = dict(args=[sys.executable, '-c', {child!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 both = [subprocess.Popen(**call), subprocess.Popen(**call)]
 for one in both: one.stdout.readline()
-time.sleep(1)
+open({full!r}, 'w').close()
+while not os.path.exists({seen!r}): time.sleep(0.01)
 for one in both: one.communicate(b'go')"""
 
 
@@ -78,9 +81,19 @@ def test_a_command_that_fails_is_no_measurement() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_of_children_and_of_files_in_memory_adds_up() -> None:
+def test_memory_of_children_and_of_files_in_memory_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two children of 30 MB that keep 20 MB each in files without a name: 100 MB, and what Python itself takes."""
-    both = TWO_HOARDS.format(child=HOARD.format(own=30, stored=20))
+    full, seen, memory_of = tmp_path / "full", tmp_path / "seen", measuring._memory_of
+
+    def watched(processes: Sequence[Path]) -> int:
+        is_full = full.exists()
+        found = memory_of(processes)
+        if is_full:
+            seen.touch()
+        return found
+
+    monkeypatch.setattr(measuring, "_memory_of", watched)
+    both = TWO_HOARDS.format(child=HOARD.format(own=30, stored=20), full=str(full), seen=str(seen))
     alone = measure(Command([sys.executable, "-c", "import time; time.sleep(1)"])).peak
     assert 100 <= measure(Command([sys.executable, "-c", both])).peak <= 100 + 5 * alone
 

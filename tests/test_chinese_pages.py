@@ -92,7 +92,8 @@ def targets(page: Path) -> set[Path]:
     """The files that a page links to; of those that are there in both languages the English one."""
     links = {link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8")) if "://" not in link}
     files = {(page.parent / link).resolve() for link in links if link}
-    return {TWINS.get(file, file) for file in files}
+    pictures = {file: file.with_name(file.name.replace(".zh.", ".")) for file in files}
+    return {TWINS.get(file, pictures[file]) for file in files}
 
 
 def anchors(text: str) -> set[str]:
@@ -105,7 +106,7 @@ def rows_of_index(title: str | None) -> list[str]:
     """The pages that the index lists under a heading, or before the first."""
     parts = INDEX.read_text("utf-8").split("\n## ")
     (part,) = [part for part in parts[1:] if part.startswith(title)] if title else parts[:1]
-    return re.findall(r"^\| \[[\w.]+\]\(([\w./]+)\)", part, re.MULTILINE)
+    return re.findall(r"^\| \[[\w.-]+\]\(([\w./-]+)\)", part, re.MULTILINE)
 
 
 def pairs() -> list[object]:

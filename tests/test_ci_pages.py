@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "ci.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"<!-- ci: ([\w, ]+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 
+INSTALL = BLOCKS["install"].strip()
+
 
 def github() -> tuple[str, str]:
     """What runs on main, and what on a pull request."""
@@ -29,7 +31,7 @@ def github() -> tuple[str, str]:
     steps = [step for step in job["steps"] if "run" in step]
     main = [step["run"] for step in steps if "pull_request" not in step.get("if", "")]
     change = [step["run"] for step in steps if "main" not in step.get("if", "")]
-    assert len(main) == len(change) == 2
+    assert len(main) == len(change) == 3
     return "\n".join(main), "\n".join(change)
 
 
@@ -92,6 +94,10 @@ class Runner:
             f'exec {python} -m npuperf "$@"\n'
         )
         (folder / "npuperf").chmod(0o755)
+        (folder / "pip").write_text(
+            '#!/bin/sh\n[ -d "$5" ] && [ "$1 $2 $3 $4 $6" = "install -q --no-index --find-links npuperf" ]\n'
+        )
+        (folder / "pip").chmod(0o755)
 
     def run(self, script: str, recorded: Path) -> subprocess.CompletedProcess[str]:
         """Run a script as CI systems do: the first command that fails ends it."""
@@ -100,6 +106,7 @@ class Runner:
             "PATH": f"{self.folder}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "RECORDED": str(recorded),
+            "NPUPERF_WHEELHOUSE": str(self.folder),
             "DRY": str(self.folder / "dry"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
             "COLUMNS": "120",
@@ -133,6 +140,33 @@ def lock(tmp_path_factory: pytest.TempPathFactory, profiles: dict[str, Path], qu
     return runner.work / "perf.lock"
 
 
+@pytest.mark.parametrize("system", sorted(SYSTEMS.keys() - {"shell"}))
+def test_every_system_installs_what_it_runs(system: str) -> None:
+    for script in SYSTEMS[system]:
+        assert script.strip("'\n ").startswith(INSTALL) and script.count(INSTALL) == 1
+
+
+def test_recipes_install_from_the_same_folder(tmp_path: Path, profiles: dict[str, Path], quick: str) -> None:
+    """The action's and the template's own lines, as their systems run them, over a run that was recorded."""
+    action = yaml.safe_load((ROOT / "recipes" / "ci" / "action.yml").read_text("utf-8"))
+    template = yaml.safe_load((ROOT / "recipes" / "ci" / "gitlab.yml").read_text("utf-8"))[".npuperf"]
+    given = {name: shlex.quote(str(one.get("default", "result"))) for name, one in action["inputs"].items()}
+    given["wheelhouse"] = '"$NPUPERF_WHEELHOUSE"'
+    steps = [
+        re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda of: given[of[1]], one["run"]) for one in action["runs"]["steps"]
+    ]
+    for name, script in (("action", steps), ("template", template["before_script"] + template["script"])):
+        (tmp_path / name).mkdir()
+        runner = Runner(tmp_path / name, quick)
+        (runner.work / "result").symlink_to(profiles["main"])
+        done = runner.run("\n".join(["export NPUPERF_ARGUMENTS='result'", *script]), profiles["main"])
+        assert done.returncode == 0, done.stdout + done.stderr
+        if name == "action":
+            assert (runner.folder / "summary.md").read_text("utf-8").startswith("#")
+        else:
+            assert (runner.work / "npuperf.xml").stat().st_size > 0
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_passes_what_is_the_same_and_stops_what_is_not(
     tmp_path: Path, profiles: dict[str, Path], lock: Path, system: str, quick: str
@@ -152,7 +186,9 @@ def test_every_system_passes_what_is_the_same_and_stops_what_is_not(
     if system == "github":
         summary = (tmp_path / "summary.md").read_text("utf-8")
         assert "step_time>+5%,200us" in summary
-        assert all(len(part.splitlines()) < 60 for part in summary.split("\n# ")[1:])
+        for part in summary.split("\n# ")[1:]:
+            seen, _, folded = part.partition("<details>")
+            assert len(seen.splitlines()) < 30 and 0 < len(folded.splitlines()) < 60
 
 
 def test_nothing_passes_without_a_baseline(tmp_path: Path, profiles: dict[str, Path], quick: str) -> None:
@@ -172,4 +208,4 @@ def test_every_system_asks_the_same() -> None:
 def test_the_page_has_no_block_that_is_not_run() -> None:
     marked = {*BLOCKS}
     assert len(re.findall(r"^```\w+$", PAGE, re.MULTILINE)) == len(marked)
-    assert marked == {"shell, main", "shell, change", "github", "gitlab", "jenkins", "cpu, change"}
+    assert marked == {"install", "shell, main", "shell, change", "github", "gitlab", "jenkins", "cpu, change"}

@@ -9,7 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -49,11 +52,14 @@ def examples(title: str) -> list[str]:
 
 def shown_by_help(verb: str) -> list[str]:
     """The examples of a verb's help, which stand deeper than its sentences."""
-    lines = run(f"npuperf {verb} --help").stdout.splitlines()
+    done = run(f"npuperf {verb} --help")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "Examples:" in done.stdout, done.stdout
     return [line.strip() for line in lines if line.startswith("    npuperf ")]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cluster.md", "docs/first-day.md"])
 def test_pages_show_the_real_screen(page: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     text = (ROOT / page).read_text("utf-8")
@@ -90,12 +96,61 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "out.json").stat().st_size > 1000
 
 
+def test_the_first_day_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "first-day.md").read_text("utf-8")
+    commands = [block.strip() for block in blocks(page, "sh")]
+    assert len(commands) == len(re.findall(r"^\*\*\d\. .*\?\*\* ", page, re.MULTILINE)) == 5
+    for name, target in (("samples", ""), ("result", "transformer_ascend_pt"), ("result.1", "transformer_ascend_pt")):
+        (tmp_path / name).symlink_to(ROOT / "samples" / target)
+    (tmp_path / "train.py").touch()
+    for command in commands:
+        done = run(command)
+        assert done.returncode == 0 and done.stdout + done.stderr, (command, done.stderr)
+    assert (tmp_path / "report.html").exists()
+    (first, *_) = re.findall(r"\]\((docs/[\w.-]+)\)", README)
+    assert first == "docs/first-day.md"
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"), [("docs/first-day.md", "first_day.svg"), ("docs/zh/first-day.md", "first_day.zh.svg")]
+)
+def test_the_recording_of_the_first_day_shows_its_page(page: str, shown: str) -> None:
+    """Its questions, its commands and its screen, in their order (make day)."""
+    text = (ROOT / page).read_text("utf-8")
+    assert f"pictures/{shown})" in text
+    path = ROOT / "docs" / "pictures" / shown
+    assert path.stat().st_size < 300_000
+    rows = ["".join(row.itertext()) for row in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    screen = SCREEN.search(text)
+    questions = re.findall(r"^\*\*(\d\. .*?)\*\*", text, re.MULTILINE)
+    commands = [block.strip() for block in blocks(text, "sh")]
+    asked = [f"# {question}$ {command}" for question, command in zip(questions, commands, strict=True)]
+    for said in (*asked, *(screen["screen"].splitlines() if screen else ())):
+        assert "".join(said.split()) in "".join("".join(rows).split()), said
+
+
 def test_readme_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (code,) = blocks(README, "python")
     names: dict[str, object] = {}
     exec(code, names)
     assert len(names["run"].kernels) > 100  # type: ignore[attr-defined]
+
+
+@contextmanager
+def in_standby(folder: Path) -> Iterator[int]:
+    """A program that waits for requests, as far as anybody can tell by its files."""
+    waiting = folder / "standing" / ".profile"
+    (waiting / "standby").mkdir(mode=0o700, parents=True)
+    (waiting / "status").mkdir()
+    plan = {name: str(waiting / name) for name in ("standby", "status")}
+    (waiting / "plan.json").write_text(json.dumps(plan))
+    environment = {**os.environ, "NPUPERF_PLAN": str(waiting / "plan.json")}
+    with subprocess.Popen(["cat"], env=environment, stdin=subprocess.PIPE) as program:  # until its input ends
+        status = {"state": "standby", "pid": program.pid, "host": os.uname().nodename}
+        (waiting / "status" / "one.json").write_text(json.dumps(status))
+        yield program.pid
 
 
 def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +163,13 @@ def test_profile_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     commands = shown_by_help("profile") + examples("Record")
     assert len(commands) >= 10
-    for command in commands:
-        export = "--export" in command
-        done = run(command if export else command.replace("profile", "profile --dry-run", 1))
-        assert done.returncode == (5 if export else 0), (command, done.stderr)
-        shutil.rmtree(tmp_path / "result", ignore_errors=True)
+    with in_standby(tmp_path) as pid:
+        for command in commands:
+            export = "--export" in command
+            command = command.replace("--pid 4711", f"--pid {pid}")
+            done = run(command if export else command.replace("profile", "profile --dry-run", 1))
+            assert done.returncode == (5 if export else 0), (command, done.stderr)
+            shutil.rmtree(tmp_path / "result", ignore_errors=True)
 
 
 def test_tuning_examples_can_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +263,7 @@ def test_columns_page_names_all_aliases() -> None:
 
 def test_documentation_is_indexed() -> None:
     pages = {page.name for kind in ("*.md", "*.ipynb") for page in (ROOT / "docs").glob(kind)} - {"README.md"}
-    listed = re.findall(r"^\| \[[\w.]+\]\(([\w.]+)\)", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(r"^\| \[[\w.-]+\]\(([\w.-]+)\)", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(pages)
 
 
@@ -254,7 +311,7 @@ def test_recipes_are_all_listed() -> None:
     files = {p.relative_to(ROOT / "recipes") for p in (ROOT / "recipes").rglob("*") if p.is_file()}
     names = {p.stem if p.suffix == ".yaml" else str(p) for p in files} - {"README.md"}
     listed = re.findall(r"^\| (?:`|\[)([\w./-]+)", page, re.MULTILINE)
-    assert {name for name in listed if "." in name or f"{name}.yaml" in map(str, files)} == names
+    assert {name for name in listed if "." in name or "/" in name or f"{name}.yaml" in map(str, files)} == names
 
 
 def test_sample_is_what_the_generator_makes(tmp_path: Path) -> None:

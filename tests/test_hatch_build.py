@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -31,6 +33,7 @@ class Hook:
         self.root, self.target_name = str(root), target
         self.warnings: list[str] = []
         self.app = SimpleNamespace(display_warning=self.warnings.append)
+        self.metadata = SimpleNamespace(version="0.2.0")
 
 
 @pytest.fixture
@@ -46,8 +49,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def built(project: Path, monkeypatch: pytest.MonkeyPatch, target: str = "wheel") -> tuple[dict[str, Any], Any]:
-    """Run the hook; return what it asks of the build, and itself."""
+def builder(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module of the hook, without hatchling."""
     for at in range(INTERFACE.count(".") + 1):
         monkeypatch.setitem(sys.modules, INTERFACE.rsplit(".", at)[0], ModuleType("stand-in"))
     sys.modules[INTERFACE].BuildHookInterface = Hook  # type: ignore[attr-defined]
@@ -55,9 +58,16 @@ def built(project: Path, monkeypatch: pytest.MonkeyPatch, target: str = "wheel")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def built(
+    project: Path, monkeypatch: pytest.MonkeyPatch, target: str = "wheel", kind: str = "editable"
+) -> tuple[dict[str, Any], Any]:
+    """Run the hook; return what it asks of the build, and itself."""
     asked: dict[str, Any] = {"artifacts": []}
-    hook = module.Compile(project, target)
-    hook.initialize("standard", asked)
+    hook = builder(monkeypatch).Compile(project, target)
+    hook.initialize(kind, asked)
     return asked, hook
 
 
@@ -101,3 +111,72 @@ def test_schemas_are_in_a_wheel_as_they_are_derived(project: Path, monkeypatch: 
     for name, kind in documents().items():
         written = (project / "npuperf" / "model" / f"{name}.schema.json").read_text("utf-8")
         assert json.loads(written) == json.loads(json.dumps(schema_of(kind)))
+
+
+def test_a_wheel_says_its_own_version_and_leaves_the_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    before = (project / "npuperf" / "base" / "__init__.py").read_bytes()
+    asked, _ = built(project, monkeypatch, kind="standard")
+    ((made, place),) = asked["force_include"].items()
+    assert place == "npuperf/base/_version.py" and '__version__ = "0.2.0"' in Path(made).read_text("utf-8")
+    assert (project / "npuperf" / "base" / "__init__.py").read_bytes() == before
+    assert not (project / place).exists()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("platform", ["manylinux2014_aarch64", "any"])
+def test_the_platform_of_a_wheel_is_the_one_asked_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setenv("NPUPERF_PLATFORM", platform)
+    asked, _ = built(project, monkeypatch)
+    assert asked.get("tag", "py3-none-any") == f"py3-none-{platform}"
+    assert library(project).exists() is (platform != "any")
+
+
+def git(folder: Path, *command: str) -> str:
+    """Run git as nobody in particular; return what it prints."""
+    who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"]
+    settings = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *who, *command], cwd=folder, check=True, capture_output=True, text=True, env=settings)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with one commit, whose source says 0.1.0."""
+    source = tmp_path / "npuperf" / "base" / "__init__.py"
+    source.parent.mkdir(parents=True)
+    source.write_text('try:\n    import _none\nexcept ImportError:\n    __version__ = "0.1.0"\n')
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+def test_a_version_is_that_of_the_tag(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version_of = builder(monkeypatch).version_of
+    git(checkout, "tag", "v0.2.0")
+    assert version_of(checkout) == "0.2.0"
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "second")
+    assert version_of(checkout) == "0.2.1.dev1+g" + git(checkout, "rev-parse", "--short", "HEAD")
+    git(checkout, "tag", "v0.3.0rc1")  # what the next one is called cannot be told of it
+    assert version_of(checkout) == "0.3.0rc1"
+    git(checkout, "tag", "other")
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "third")
+    assert version_of(checkout) == "0.1.0"
+
+
+def test_without_tags_a_version_is_that_of_the_source(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    version_of = builder(monkeypatch).version_of
+    assert version_of(checkout) == "0.1.0"
+    git(checkout, "tag", "v0.2.0")
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "second")
+    shallow = tmp_path_factory.mktemp("clones") / "shallow"
+    git(checkout, "clone", "-q", "--depth=1", "--no-tags", f"file://{checkout}", str(shallow))
+    assert version_of(shallow) == "0.1.0"
+    copy = checkout / "copy"  # a source distribution unpacked inside another project's repository
+    shutil.copytree(checkout / "npuperf", copy / "npuperf")
+    assert version_of(copy) == "0.1.0"

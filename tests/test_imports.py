@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 #: Modules that the analysis of one device takes. Ten of them sum up and count what each step is made of, and say what
 #: was run: every result has that, since nobody knows at the time whether it will be compared with. Eight
-#: look for memory, twelve for efficiency, one for the clock.
-MOST = 151
+#: look for memory, thirteen for efficiency, one for the clock; one says the gist last.
+MOST = 153
 #: The way through the verb, of a room of which all else is for a comparison, a gate or a lock alone.
 HELD = {"npuperf.against", "npuperf.against.run"}
 #: What typer, whichever release, and the interpreter's own packages bring along.
@@ -170,3 +170,13 @@ def test_workers_load_neither_pandas_nor_what_shows(tmp_path: Path) -> None:
     for name in ("npuperf.cli", "npuperf.show.formats", "typer", "rich.console", "npuperf.job.job_study", *JOB):
         assert times[name] == 1, name
     assert not any(name.startswith(("pandas.", "scipy.", "dask.", "torch.")) for name in times)
+
+
+def test_what_an_installation_needs_is_imported() -> None:
+    """Each of the packages that come with npuperf costs disk on every machine: none is there that nothing imports."""
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text("utf-8"), re.M | re.S)
+    assert listed
+    needed = re.findall(r'^  "([\w-]+)', listed[1], re.M)
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "npuperf").rglob("*.py"))
+    imported = set(re.findall(r"^ *(?:import|from) (\w+)", source, re.M))
+    assert len(needed) > 5 and [name for name in needed if {"pyyaml": "yaml"}.get(name, name) not in imported] == []

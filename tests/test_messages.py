@@ -23,6 +23,7 @@ from test_architecture import modules, nodes
 import languages
 from npuperf.base.messages import Message, Series, recall, say
 from npuperf.model.document import Document
+from npuperf.model.gist import Explanation, Gist
 from npuperf.model.parts import Model
 from npuperf.model.schema import parts_of
 from npuperf.show import language
@@ -208,6 +209,8 @@ def test_no_sentence_escapes_a_language(made_up_language: str, everything: dict[
     """In a language without ASCII letters, whatever has three of them in a row comes from the data."""
     escaped: dict[str, str] = {}
     for name, document in everything.items():
+        if isinstance(document, (Gist, Explanation)):  # English: for programs, and what a rule's author wrote
+            continue
         known = data_words(document)
         for form, view in views(document):
             said = render(document, form, view)

@@ -14,8 +14,8 @@ from npuperf.readers import pieces, plain_events, sqlite
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import SLICE_INTS, SLICE_TEXTS, read_trace
 
-#: In bulk by Arrow's driver, and row by row by SQLite.
-DATABASE_WAYS = ("by the driver", "by row")
+#: In bulk by the compiled reader, and row by row.
+DATABASE_WAYS = ("in bulk", "by row")
 ARROWS = ("HostToDevice", "async_npu", "async_task_queue", "fwdbwd")
 
 
@@ -27,11 +27,13 @@ def in_small_pieces(patch: pytest.MonkeyPatch, size: int = 600) -> None:
 def decoded_only(patch: pytest.MonkeyPatch) -> None:
     """Read as where npuperf was installed without a compiler."""
     patch.setattr(plain_events, "_library", lambda: None)
+    patch.setattr(sqlite, "_compiled", lambda: None)
 
 
 def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:
-    """Read databases, however small, in one of DATABASE_WAYS."""
-    patch.setattr(sqlite, "_LARGE_BYTES", 0 if way == "by the driver" else 1 << 40)
+    """Read databases in one of DATABASE_WAYS."""
+    if way == "by row":
+        patch.setattr(sqlite, "_compiled", lambda: None)
 
 
 def told(path: Path) -> list[Any]:
