@@ -69,8 +69,6 @@ SERVED = {
     "pre-fork server": ALL,
     "modules prepare data": ALL,
 }
-#: Which thread gets how many calls is chance.
-SHARED = ("thread pool", "http.server with threads")
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run_all(tmp_path_factory, "served", [*SERVED, *SHARED], "forward")
+    return run_all(tmp_path_factory, "served", [*SERVED, "thread pool", "http.server with threads"], "forward")
 
 
 def run_all(
@@ -184,13 +182,20 @@ def test_a_server_is_not_disturbed(served: Ran, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SHARED)
-def test_threads_that_share_the_steps(served: Ran, name: str) -> None:
-    """All are counted: the steps of one thread are recorded, as far as there are enough."""
-    assert_the_same(served, name)
-    said = served.status[name]
-    assert sum(said["threads"]) == {"thread pool": 400, "http.server with threads": 24}[name]
-    assert said["step"] in said["threads"] or name != "thread pool"
+def test_threads_that_share_the_steps(served: Ran) -> None:
+    """All are counted: the steps of one thread are recorded."""
+    assert_the_same(served, "thread pool")
+    said = served.status["thread pool"]
+    assert (said["state"], said["recorded"]) == ("recorded", ALL), said
+    assert (said["threads"], said["step"]) == ([12] * 4, 12)
+
+
+@pytest.mark.long
+def test_a_thread_for_every_step(served: Ran) -> None:
+    """None makes enough, also where one has the ident of another that ended before."""
+    assert_the_same(served, "http.server with threads")
+    said = served.status["http.server with threads"]
+    assert (said["state"], said["folders"], sum(said["threads"])) == ("waiting", [], 24), said
 
 
 #: Programs that are run with torch_npu over the stand-in for CANN, too, with the steps that are recorded there.
@@ -224,14 +229,14 @@ def test_a_program_with_torch_npu_is_not_disturbed(there: tuple[Ran, Ran], name:
 
 def test_threads_that_share_the_steps_with_torch_npu(there: tuple[Ran, Ran]) -> None:
     assert_the_same(there[1], "thread pool")
-    assert len(there[1].status["thread pool"]["threads"]) == 4
+    assert there[1].status["thread pool"]["threads"] == [12] * 4
 
 
 def test_only_the_process_that_makes_steps_records(served: Ran) -> None:
     """Workers that prepare data with modules count none."""
     status = [json.loads(p.read_text()) for p in RunFolder(served.folder / "run").status.iterdir()]
     assert sum(bool(s["folders"]) for s in status) >= len(SERVED)
-    assert len([s for s in status if s["step"] and not s["folders"]]) <= 1 + len(SHARED), status
+    assert len([s for s in status if s["step"] and not s["folders"]]) <= 3, status
 
 
 def test_threads_that_are_not_recorded_are_told(ran: Ran) -> None:

@@ -409,16 +409,15 @@ def loop() -> None:
 
 
 def pool() -> None:
-    """All four have an answer to give, however long one of them is held up."""
+    """All four have twelve answers to give, however long one of them is held up."""
     model, all_four = Model(), threading.Barrier(4)
 
-    def answer(question: int) -> float:
-        if question < 4:
-            all_four.wait()
-        return model.answer(question)
+    def answer(first: int) -> list[float]:
+        all_four.wait()
+        return [model.answer(first + i) for i in range(12)]
 
     with ThreadPoolExecutor(4, "worker") as workers:
-        print(list(workers.map(answer, range(100 * 4))))
+        print(list(workers.map(answer, range(0, 48, 12))))
 
 
 def http(server: type[HTTPServer]) -> None:

@@ -77,7 +77,7 @@ class Session:
         """Begin with a plan as if nothing had happened before; in standby, if that is the first one."""
         self.is_idle = self._requests is not None and plan is self._first_plan
         self.plan = plan
-        #: Steps of every thread, by its ident; each writes its own.
+        #: Steps of every thread, by its ident; each writes its own. By 0: of threads whose ident another one has got.
         self._steps: dict[int, int] = {}
         if not self.is_idle:
             self.status = Status(plan["status"])
@@ -97,6 +97,8 @@ class Session:
         #: The thread whose steps count, once one has made a step; ``_is_settled``: it remains the one.
         self._thread: int | None = None
         self._is_settled = False
+        #: Has ``steps_count`` in that thread alone: idents are used again.
+        self._its = threading.local()
         #: A step of that thread before which there is nothing to do but to count, and when to tell it next, ns.
         self._quiet_until = 0
         self._tell_at = 0
@@ -275,7 +277,17 @@ class Session:
                 return False
             self.window.catch_up(furthest, step)
             self._thread, self._mark = thread, 0
+            self._its.steps_count = True
             return True
+
+    def _has_ended(self, step: int) -> bool:
+        """Tell whether the thread whose steps count is gone, and this is a new one that has got its ident."""
+        if hasattr(self._its, "steps_count"):
+            return False
+        self._steps[0] = self._steps.get(0, 0) + step - 1
+        self._steps[threading.get_ident()] = 1
+        self._thread, self._quiet_until = None, 0
+        return True
 
     def _end_step(self, step: int, now: int) -> None:
         if self._mark:  # the length of the step that ended
@@ -287,6 +299,8 @@ class Session:
         was_open = self.is_open
         self.step = step
         if self.is_open or self.has_recorded_all or self.window.begins(step):
+            if not (self.is_open or self.has_recorded_all) and self._has_ended(step):
+                return
             with self._undisturbed():
                 self._advance()
         # The step after the profiler starts or stops pays for it: it is not timed.
@@ -520,6 +534,7 @@ class Session:
     def _open(self, within: bool = False) -> None:
         """Start recording; a failure costs the recording and never the program. ``within``: a step may be half over."""
         self._thread, self._is_settled, self._quiet_until = threading.get_ident(), True, 0
+        self._its.steps_count = True
         self.step = self._steps.get(self._thread, self.step)
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         self._name = names.get(self._thread, str(self._thread))
