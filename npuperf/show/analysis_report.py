@@ -219,8 +219,7 @@ def _findings(result: Result, view: View) -> list[Line]:
         elif f.status == "cannot_tell":
             lines.append(Line(say("cannot tell, {check}: {needs}", check=f.title, needs=f.needs)))
     fine = dict.fromkeys(f.title for f in rest if f.status == "ok")
-    lines.append(Line(say("no problem: {checks}", checks=series(fine)) if fine else say("no problem: none")))
-    return lines
+    return [*lines, Line(say("no problem: {checks}", checks=series(fine)))] if fine else lines
 
 
 def _problem(f: Finding, devices: int = 1) -> Line:

@@ -118,9 +118,7 @@ def result_sheet(result: Result, view: View, charts: Sequence[Chart]) -> Sheet:
         blocks.append(_waiting(result, result.cluster, places))
     if result.findings:
         cards = finding_cards(result, places)
-        none = [] if cards else [Line(say("no problem: none"), "dim")]
-        checks = list(_other_checks(result.findings))
-        blocks.append(Block("findings", say("findings"), lines=none, cards=cards, after=checks))
+        blocks.append(Block("findings", say("findings"), cards=cards, after=list(_other_checks(result.findings))))
     if others := [chart for chart in charts if not chart.topic and chart.id not in (*_NEEDLESS, *_OF_COMPARISON)]:
         blocks.append(Block("charts", CHARTS, charts=others))
     for topic, words in TOPICS.items():

@@ -168,7 +168,7 @@ def sheet_of(
     """Return lines, tables, lines under titles of their own, and what to mind, one after the other."""
     rows = [table for table in tables if table.rows]
     blocks = [Block("tables", say("tables"), tables=rows, bare=True)] if rows else []
-    blocks += [Block(f"section-{number}", about, said) for number, (about, said) in enumerate(sections, 1)]
+    blocks += [Block(f"section-{number}", about, said) for number, (about, said) in enumerate(sections, 1) if said]
     blocks += [Block("notes", say("notes"), notes, bare=True)] if notes else []
     return Sheet(title, lines=lines, blocks=blocks)
 
