@@ -29,8 +29,8 @@ from planted import MAIN, Action, Op, Scenario, Sync, write
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from npuperf.advise import load_thresholds
 from npuperf.against.compare import compare_results
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.against.metrics import register_all
 from npuperf.against.run import run as analyze
 from npuperf.analyze.request import AnalyzeRequest

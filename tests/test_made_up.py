@@ -36,7 +36,7 @@ def additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(document, "METRICS", dict(document.METRICS))
     monkeypatch.setattr(advise, "RULES", list(advise.RULES))
     monkeypatch.setattr(language, "LOCALE", tmp_path / "locale")
-    monkeypatch.setattr("npuperf.cli.options.FORMATS", formats.FORMATS)
+    monkeypatch.setattr("npuperf.cli.command_line.FORMATS", formats.FORMATS)
     monkeypatch.setattr(analysis_tables, "TABLES", (*analysis_tables.TABLES, made_up_table()))
     add_format()
     add_rule()

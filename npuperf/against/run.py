@@ -136,7 +136,7 @@ def _run(
     if conditions or old or request.check or request.undecided:
         gates = [*result.gates]
         if conditions:
-            from npuperf.against.judging import judge_gate
+            from npuperf.against.gate_verdicts import judge_gate
 
             failed: Mapping[str, Sequence[bool]] = {}
             if store is not None and in_a_row:
@@ -152,7 +152,7 @@ def _run(
 
             gates += [gate for path in request.check for gate in check_lock(result, path)]
         if request.undecided is not None:
-            from npuperf.against.judging import settle
+            from npuperf.against.gate_verdicts import settle
 
             gates = [*settle(gates, request.undecided)]
         result = structs.replace(result, comparison=comparison, gates=tuple(gates))

@@ -19,7 +19,7 @@ from npuperf.base.declared import LANG
 from npuperf.base.errors import ExitCode, NpuperfError, lacks_memory, of_the_system, with_hint
 from npuperf.base.escape import visible
 from npuperf.base.messages import Message, say
-from npuperf.cli.options import EXIT_CODES, Commands, Verb, context_settings, speak
+from npuperf.cli.command_line import EXIT_CODES, Commands, Verb, context_settings, speak
 from npuperf.cli.streams import outlast_readers, tell
 from npuperf.show.language import choose, text
 
@@ -148,7 +148,7 @@ def _command_line() -> int:
         return app(standalone_mode=False) or ExitCode.DONE
     except _FrameworkError as error:
         if type(error).__name__ != "NoArgsIsHelpError":
-            from npuperf.cli.options import in_our_words
+            from npuperf.cli.command_line import in_our_words
 
             raise in_our_words(error) from error
         error.show()

@@ -13,7 +13,7 @@ from npuperf.base.declared import HOW, BareWords, Typed
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message, say, series, size
-from npuperf.cli.options import Shared, Verb, given, known_format, request_of
+from npuperf.cli.command_line import Shared, Verb, given, known_format, request_of
 from npuperf.cli.recipes import chosen, effect
 from npuperf.cli.streams import reading, tell
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from npuperf.base.declared import DATA, HOW, OUTPUT, WHAT, WHEN, Typed
 from npuperf.base.messages import say
-from npuperf.cli.options import Shared, Verb, VerbCommand, given
+from npuperf.cli.command_line import Shared, Verb, VerbCommand, given
 from npuperf.cli.recipes import chosen, effect
 from npuperf.cli.streams import tell, tell_line
 from npuperf.show.language import text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from npuperf.base.messages import Message, say
 from npuperf.cli.analyze import run_chosen
-from npuperf.cli.options import Shared, Verb, given, known_format, request_of, typed
+from npuperf.cli.command_line import Shared, Verb, given, known_format, request_of, typed
 from npuperf.cli.streams import rewriting, tell
 
 if TYPE_CHECKING:

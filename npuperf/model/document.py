@@ -14,7 +14,7 @@ from npuperf.model.parts import SCHEMA_VERSION, Model, Part
 
 # -- Gates: conditions under which a pipeline is to stop, and the metrics that they are about.
 #
-# Their grammar is :mod:`npuperf.against.gates`, and :mod:`npuperf.against.judging` judges them.
+# Their grammar is :mod:`npuperf.against.gates`, and :mod:`npuperf.against.gate_verdicts` judges them.
 
 Status = Literal["pass", "fail", "cannot_tell"]
 #: What a gate that fails does: stop the pipeline, or say so.

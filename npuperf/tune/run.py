@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import for_shell
 from npuperf.base.messages import Message, say

@@ -22,7 +22,7 @@ from npuperf import advise
 from npuperf.advise import load_thresholds
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.cli.options import typed_fields
+from npuperf.cli.command_line import typed_fields
 from npuperf.model.chip import Cores
 from npuperf.model.device import DeviceProfile, Environment, HostSteps
 from npuperf.model.host import HostOps, Spans

@@ -12,8 +12,8 @@ from clusters import VERDICT, result_of
 from msgspec.structs import replace
 
 from npuperf.against.baselines import reduced
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.against.metrics import register_all
 from npuperf.base.messages import text
 from npuperf.model.efficiency_result import Efficiency, EfficiencyPart, Mfu, ModelWork

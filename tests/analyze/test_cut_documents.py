@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from npuperf.advise import load_thresholds, sort_findings
 from npuperf.against.baselines import reduced, without_blanks
 from npuperf.against.compare import compare_results
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.against.locks import check_lock, lock_text
 from npuperf.against.metrics import register_all
 from npuperf.against.run import run

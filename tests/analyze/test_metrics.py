@@ -12,8 +12,8 @@ from conftest import run_cli
 from digests import digest_of
 from msgspec.structs import replace
 
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.against.metrics import register_all
 from npuperf.base.messages import say
 from npuperf.model.parts import Count, Digest

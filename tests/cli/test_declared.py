@@ -12,7 +12,7 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.declared import HOW, NOT_TYPED, Typed
 from npuperf.base.messages import say
 from npuperf.cli import app
-from npuperf.cli.options import Shared, Verb, request_of, typed_fields
+from npuperf.cli.command_line import Shared, Verb, request_of, typed_fields
 from npuperf.record.request import ProfileRequest
 from npuperf.tune.request import TuneRequest
 

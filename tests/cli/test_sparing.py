@@ -71,7 +71,7 @@ def read(verb: str, line: list[str]) -> Any:
 @pytest.mark.parametrize(("verb", "line"), lines(TAKEN))
 def test_it_is_as_typer_has_it(verb: str, line: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     spared = read(verb, line)
-    monkeypatch.setattr("npuperf.cli.options.spare", lambda parameters: parameters)
+    monkeypatch.setattr("npuperf.cli.command_line.spare", lambda parameters: parameters)
     plain = read(verb, line)
     assert spared == plain and isinstance(plain, dict)
     assert {k: type(v) for k, v in spared.items()} == {k: type(v) for k, v in plain.items()}
@@ -83,7 +83,7 @@ def test_it_is_as_typer_has_it(verb: str, line: list[str], monkeypatch: pytest.M
 @pytest.mark.parametrize(("verb", "line"), lines(REFUSED))
 def test_what_typer_refuses_is_refused(verb: str, line: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(verb, line) == 2
-    monkeypatch.setattr("npuperf.cli.options.spare", lambda parameters: parameters)
+    monkeypatch.setattr("npuperf.cli.command_line.spare", lambda parameters: parameters)
     assert read(verb, line) == 2
 
 
@@ -91,5 +91,5 @@ def test_an_unreadable_path_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     """By typer; whoever runs the tests may be allowed to read everything."""
     monkeypatch.setattr("os.access", lambda *_, **__: False)
     spared = read("analyze", [str(tmp_path)])
-    monkeypatch.setattr("npuperf.cli.options.spare", lambda parameters: parameters)
+    monkeypatch.setattr("npuperf.cli.command_line.spare", lambda parameters: parameters)
     assert spared == read("analyze", [str(tmp_path)]) == 2

@@ -10,8 +10,8 @@ from conftest import run_cli
 from msgspec.structs import replace
 from workplace import OP, Place
 
+from npuperf.against.gate_verdicts import judge_gate
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate
 from npuperf.model.comparison import Compared, Comparison, WaterfallPart
 from npuperf.model.document import Gate
 from npuperf.model.tuning import Tuning

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from npuperf.analyze.model_mfu import ModelStep, palm_flop_per_token, verl_flop_per_token, with_model
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import text
-from npuperf.device.model_size import ModelStep, palm_flop_per_token, verl_flop_per_token, with_model
 from npuperf.model.efficiency_result import Efficiency, Mfu, ModelWork
 
 #: A model of 32 layers with 32 heads of 128, a vocabulary of 32,000 and 4,096 tokens per sequence: per layer the

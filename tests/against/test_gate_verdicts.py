@@ -10,8 +10,8 @@ import pytest
 from comparisons import WORSE
 from msgspec import Struct
 
+from npuperf.against.gate_verdicts import judge_gate, settle
 from npuperf.against.gates import parse_gate
-from npuperf.against.judging import judge_gate, settle
 from npuperf.base.messages import say
 from npuperf.model import document
 from npuperf.model.document import Gate, Measured, Metric
