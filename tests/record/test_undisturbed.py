@@ -204,10 +204,10 @@ TRAINED_THERE = {
     for name in (
         *("gradients accumulated", "scaled", "closures", "released", "own handlers", "handlers before", "own stdout"),
         *("fails", "sys.exit", "os._exit", "interrupted", "another folder"),
-        *("thread ends", "two threads", "daemon thread"),
+        *("thread ends", "two threads", "daemon thread", "made before a fork"),
     )
 }
-SERVED_THERE = {name: SERVED[name] for name in ("inference", "http.server", "asyncio")}
+SERVED_THERE = {name: SERVED[name] for name in ("inference", "http.server", "asyncio", "pre-fork server")}
 
 
 @pytest.fixture(scope="module")

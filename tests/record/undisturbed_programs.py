@@ -47,9 +47,9 @@ INSIDE = 8
 class Training:
     """A model, an optimizer and what they come to."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, device: str = DEVICE) -> None:
         torch.manual_seed(seed)
-        self.model = torch.nn.Linear(8, 8, device=DEVICE)
+        self.model = torch.nn.Linear(8, 8, device=device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
 
     def step(self, data: Any = None) -> None:
@@ -206,13 +206,17 @@ def in_a_child(work: Callable[[], object]) -> None:
 
 
 def forked_before(steps: int) -> None:
-    """The model is the parent's, and so is a scheduler that has wrapped the optimizer; the child trains."""
-    training = Training()
+    """The model is the parent's, and so is a scheduler that has wrapped the optimizer; the child trains.
+
+    The child opens the device: torch_npu's queue does not outlive a fork.
+    """
+    training = Training(device="cpu")
     scheduler = torch.optim.lr_scheduler.StepLR(training.optimizer, 10)
     for _ in range(steps):
-        training.step()
+        training.step(torch.ones(4, 8))
 
     def work() -> None:
+        training.model.to(DEVICE)
         for _ in range(STEPS):
             training.step()
             scheduler.step()
@@ -393,13 +397,13 @@ def killed() -> None:
 class Model(torch.nn.Linear):
     """What is served; every answer is a number of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = DEVICE) -> None:
         torch.manual_seed(0)
-        super().__init__(8, 8, device=DEVICE)
+        super().__init__(8, 8, device=device)
 
     @torch.inference_mode()
     def answer(self, question: int) -> float:
-        answer: float = self(torch.full((1, 8), question / 100, device=DEVICE)).sum().item()
+        answer: float = self(torch.full((1, 8), question / 100, device=self.weight.device)).sum().item()
         return answer
 
 
@@ -468,10 +472,10 @@ def asynchronous() -> None:
 
 
 def prefork() -> None:
-    """The parent warms the model up; its child answers."""
-    model = Model()
+    """The parent warms the model up, without opening the device; its child answers."""
+    model = Model("cpu")
     print([model.answer(i) for i in range(3)])
-    in_a_child(lambda: print([model.answer(i) for i in range(STEPS)]))
+    in_a_child(lambda: print([model.to(DEVICE).answer(i) for i in range(STEPS)]))
 
 
 class Prepared(torch.utils.data.Dataset[Any]):
