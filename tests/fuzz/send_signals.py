@@ -45,8 +45,8 @@ PROGRAMS = ROOT / "tests" / "record" / "signalled_programs.py"
 _SIGNALS = ("TERM", "TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "ALRM")
 #: When the signal comes at the latest, s after the first step: starting a profiler and 25 steps take a quarter of that.
 _LATEST = 0.4
-#: Seconds until a program that does not end hangs; torch gives ranks 30 before it kills them.
-_HANGS = 20.0
+#: Seconds in which nothing of a program that hangs does anything; those after which one that works on is ended, too.
+_STILL, _WORKS_ON = 5.0, 120.0
 _ON_THE_CPU = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 #: A program's status, what it printed, and how many of its processes were left.
@@ -77,9 +77,9 @@ class Programs:
             self._host.stdin.flush()
             head = int(self._host.stdout.readline())
             number = getattr(signal, f"SIG{chance.choice(_SIGNALS)}")
-            # Whether an engine waits in C when its server is gone, or hears of that, is no chance.
-            ready = "hangs" if kind == "server" and which % 3 else "ready"
-            _until(lambda: Path(folder, ready).exists() or not psutil.pid_exists(head))
+            # Whether an engine waits in C when its server is gone, or hears of that, is no chance: it does.
+            hangs = kind == "server" and which % 3 > 0
+            _until(lambda: not psutil.pid_exists(head) or _is_ready(head, Path(folder), hangs))
             time.sleep(chance.uniform(0, _LATEST) * sooner)
             target = head
             if kind == "server" and chance.random() < 0.3:
@@ -94,19 +94,15 @@ class Programs:
 
     def _ended(self, head: int) -> int | str:
         """Wait for the end; a program that hangs is killed."""
-        last = time.monotonic() + _HANGS
-        while time.monotonic() < last:
-            try:
-                if psutil.Process(head).status() == psutil.STATUS_ZOMBIE:
-                    break
-            except psutil.NoSuchProcess:
-                break
+        last, hangs, session = time.monotonic() + _WORKS_ON, "", Session(head)
+        while not hangs and not _has_ended(head):
+            hangs = "hangs, " if session.is_still() else "works on, " if time.monotonic() > last else ""
             time.sleep(0.005)
-        else:
+        if hangs:
             os.killpg(head, signal.SIGKILL)
         assert self._host.stdout is not None
         status = int(self._host.stdout.readline())
-        return status if time.monotonic() < last else f"hangs, killed: {status}"
+        return f"{hangs}killed: {status}" if hangs else status
 
     def end(self) -> None:
         """End it."""
@@ -169,27 +165,61 @@ def _until(happened: Any) -> None:
         time.sleep(0.002)
 
 
-def _left(head: int) -> int:
-    """Count the processes of a session that go on though its head has ended, and do nothing for 5 s; end them."""
-    seen: list[tuple[int, Any]] = []
-    while True:
-        found, works = [], []
+def _has_ended(process: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)
+    return True
+
+
+def _is_ready(head: int, folder: Path, hangs: bool) -> bool:
+    """Tell whether a program has made its first step, or its engine, which ``hangs``, waits in C and no more before."""
+    if not hangs:
+        return (folder / "ready").exists()
+    with suppress(psutil.Error):
+        children = psutil.Process(head).children() if (folder / "hangs").exists() else []
+        return bool(children) and all(child.status() == psutil.STATUS_SLEEPING for child in children)
+    return False
+
+
+class Session:
+    """The processes of a session that have not ended."""
+
+    def __init__(self, head: int) -> None:
+        self._head = head
+        self.processes: list[psutil.Process] = []
+        self._seen: list[tuple[int, Any]] = []
+        self._until = self._again = 0.0
+
+    def look(self) -> None:
+        """See which there are, and whether one does something: one that is held up is not done yet."""
+        self._again, works = time.monotonic() + 0.05, []
+        self.processes, is_held = [], False
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if os.getsid(process.pid) == head and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                if os.getsid(process.pid) == self._head and process.status() != psutil.STATUS_ZOMBIE:
+                    self.processes.append(process)
                     works.append((process.pid, process.cpu_times()[:2]))
-                    if process.status() != psutil.STATUS_SLEEPING:  # one that is held up is not done yet
-                        seen = []
-        if works != seen:
-            seen, last = works, time.monotonic() + 5
-        if not found or time.monotonic() > last:
-            break
+                    is_held |= process.status() != psutil.STATUS_SLEEPING
+        if is_held or works != self._seen:
+            self._seen, self._until = works, time.monotonic() + _STILL
+
+    def is_still(self) -> bool:
+        """Tell whether none of them has done anything for long; look from time to time."""
+        if time.monotonic() > self._again:
+            self.look()
+        return bool(self.processes) and time.monotonic() > self._until
+
+
+def _left(head: int) -> int:
+    """Count the processes of a session that go on though its head has ended, and do nothing more; end them."""
+    session = Session(head)
+    session.look()
+    while session.processes and not session.is_still():
         time.sleep(0.05)
-    for process in found:
+    for process in session.processes:
         with suppress(psutil.Error):
             process.kill()
-    return len(found)
+    return len(session.processes)
 
 
 def main() -> int:
