@@ -10,7 +10,7 @@ import pytest
 
 from npuperf.base.errors import InputError
 from npuperf.model.labels import Labels
-from npuperf.readers import pieces, plain_events, sqlite
+from npuperf.readers import pieces, plain_events, sqlite, table
 from npuperf.readers.log import ReadLog
 from npuperf.readers.trace import SLICE_INTS, SLICE_TEXTS, read_trace
 
@@ -28,6 +28,7 @@ def decoded_only(patch: pytest.MonkeyPatch) -> None:
     """Read as where npuperf was installed without a compiler."""
     patch.setattr(plain_events, "_library", lambda: None)
     patch.setattr(sqlite, "_compiled", lambda: None)
+    patch.setattr(table, "_library", lambda: None)
 
 
 def read_databases(patch: pytest.MonkeyPatch, way: str) -> None:

@@ -20,7 +20,7 @@ from npuperf.base.messages import Message, say, say_n
 from npuperf.device.study import Study
 from npuperf.model.chip import hbm_of_soc
 from npuperf.model.device import DeviceProfile
-from npuperf.model.device_memory import DeviceMemory, MemoryBlocks, PlannedBlocks, Samples
+from npuperf.model.device_memory import Counters, DeviceMemory, MemoryBlocks, PlannedBlocks, Samples
 from npuperf.model.groups import alike, distinct, first_rows, sums_of, tally
 from npuperf.model.host import Lines
 from npuperf.model.intervals import Intervals, passed
@@ -55,6 +55,8 @@ _SLICES: Final = 240
 _LEAST_STEPS: Final = 3
 #: A KV cache has at least so many blocks of one size (a layer has one or two).
 _LAYERS: Final = 8
+#: Counters that are looked at at once.
+_AT_ONCE: Final = 1 << 16
 _FOREVER: Final = np.iinfo(np.int64).max
 
 
@@ -76,17 +78,17 @@ class Purpose(Columns, frozen=True):
 class MemoryStudy(Struct, frozen=True):
     """What is worked out once of a device's memory.
 
-    ``before``: at each of the counters what is allocated beside the blocks that are recorded, bytes; ``fallen``: by
-    how much that has fallen up to it, and ``rises``: how often it rose. ``peak``: the counter with the most allocated,
-    None without any. ``steps``: those of the host, or of the device alone (``timed`` says which), with their
-    ``numbers``. ``doubt``: why blocks and counters do not explain each other.
+    ``before``: what was allocated before the first counter beside the blocks that are recorded, bytes. ``moves``: the
+    counters at which that moved, and ``moved``: by how much; it rises where rows are missing. ``peak``: the counter
+    with the most allocated, None without any. ``steps``: those of the host, or of the device alone (``timed`` says
+    which), with their ``numbers``. ``doubt``: why blocks and counters do not explain each other.
     """
 
     memory: DeviceMemory
     purpose: Purpose
-    before: I64
-    fallen: I64
-    rises: I64
+    before: int
+    moves: I64
+    moved: I64
     peak: int | None
     steps: Intervals
     numbers: I64
@@ -97,6 +99,19 @@ class MemoryStudy(Struct, frozen=True):
     def blocks(self) -> MemoryBlocks:
         """Every block of PyTorch's allocator that is recorded."""
         return self.memory.blocks
+
+    def beside(self, places: I64) -> I64:
+        """Return what is allocated at some counters beside the blocks that are recorded, bytes."""
+        return np.append(self.before, self.before + np.cumsum(self.moved))[passed(self.moves, places)]
+
+    def fallen(self, place: int) -> int:
+        """Return by how much what was there before has fallen up to a counter, bytes."""
+        return -int(np.minimum(self.moved[self.moves <= place], 0).sum())
+
+    def rises(self, place: int | None = None) -> int:
+        """Return how often it rose up to a counter, or in all."""
+        moved = self.moved if place is None else self.moved[self.moves <= place]
+        return int(np.count_nonzero(moved > 0))
 
     def last_uses(self) -> I64:
         """Return when each block was used last, NO_TIME for those of which no use is recorded."""
@@ -123,15 +138,54 @@ def last_of_each(times: I64) -> I64:
     return np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
 
 
-def held(start: I64, end: I64, size: I64, times: I64) -> I64:
-    """Return the bytes of blocks with start ≤ time < end, for ordered ``times``; ``start`` need not be in order."""
-    return _sum_until(start, size, times) - _sum_until(end, size, times)
+class Held:
+    """Bytes of blocks with start ≤ time < end; ``start`` need not be in order."""
+
+    def __init__(self, start: I64, end: I64, size: I64) -> None:
+        self._starts, self._ends = _sums(start, size), _sums(end, size)
+
+    def at(self, times: I64) -> I64:
+        """Return how many bytes live at each of some ordered times."""
+        begun, ended = (sums.take(passed(at, times)) for at, sums in (self._starts, self._ends))
+        return begun - ended
 
 
-def _sum_until(at: I64, size: I64, times: I64) -> I64:
+def _sums(at: I64, size: I64) -> tuple[I64, I64]:
+    """Return times in order, and the bytes up to each: before the first, after the first, …"""
     order = np.argsort(at, kind="stable") if (at[1:] < at[:-1]).any() else None
     ordered, sizes = (at, size) if order is None else (at[order], size[order])
-    return np.append(0, np.cumsum(sizes))[passed(ordered, times)]
+    sums = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=sums[1:])
+    return ordered, sums
+
+
+def held(start: I64, end: I64, size: I64, times: I64) -> I64:
+    """Return the bytes of blocks with start ≤ time < end, for ordered ``times``; ``start`` need not be in order."""
+    return Held(start, end, size).at(times)
+
+
+def _moves(counters: Counters, blocks: MemoryBlocks) -> tuple[int, I64, I64]:
+    """Return what is allocated at first beside the blocks that are recorded, the counters at which it moves, and how.
+
+    Of several events at one time only what the last one leaves is known.
+    """
+    if not len(counters):
+        return 0, np.empty(0, np.int64), np.empty(0, np.int64)
+    lives, time = Held(blocks.start, ends_of(blocks), blocks.size), counters.time
+    first = int(np.searchsorted(time, time[0], side="right")) - 1
+    before = counters.allocated[first : first + 1] - lives.at(time[:1])
+    found, at_first = [], int(before[0])
+    for begin in range(0, len(time), _AT_ONCE):  # what is worked out on the way takes little memory
+        own = time[begin : begin + _AT_ONCE + 1]
+        last = last_of_each(own)
+        last = begin + last[last < min(len(own), _AT_ONCE)]
+        beside = counters.allocated[last] - lives.at(time[last])
+        moved = np.diff(beside, prepend=before)
+        before = beside[-1:] if len(beside) else before
+        some = np.flatnonzero(moved)
+        found.append((last[some], moved[some]))
+    moves, moved = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return at_first, moves, moved
 
 
 def study_memory(profile: DeviceProfile, study: Study | None) -> MemoryStudy | None:
@@ -141,22 +195,18 @@ def study_memory(profile: DeviceProfile, study: Study | None) -> MemoryStudy | N
         return None
     steps, numbers, timed = _steps(profile, study, memory)
     blocks, counters = memory.blocks, memory.counters
-    before = counters.allocated - held(blocks.start, ends_of(blocks), blocks.size, counters.time)
-    last = last_of_each(counters.time)
-    moved = np.diff(before[last])
-    fallen, rises = np.zeros(len(before), np.int64), np.zeros(len(before), np.int64)
-    fallen[last[1:]], rises[last[1:]] = np.maximum(-moved, 0), moved > 0
+    before, moves, moved = _moves(counters, blocks)
     return MemoryStudy(
         memory=memory,
         purpose=_purposes(memory, profile, study, steps),
         before=before,
-        fallen=np.cumsum(fallen),
-        rises=np.cumsum(rises),
+        moves=moves,
+        moved=moved,
         peak=int(counters.allocated.argmax()) if len(counters) else None,
         steps=steps,
         numbers=numbers,
         timed=timed,
-        doubt=_doubt(memory, int(rises.sum())),
+        doubt=_doubt(memory, int(np.count_nonzero(moved > 0))),
     )
 
 
@@ -304,10 +354,10 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
     )
     alive = np.empty(0, np.int64) if peak is None else study.at_counter(peak)
     alive_bytes = int(memory.blocks.size[alive].sum())
-    told = study.doubt is None or (memory.doubt is None and len(memory.blocks) > 0 and not study.rises[peak or 0])
+    told = study.doubt is None or (memory.doubt is None and len(memory.blocks) > 0 and not study.rises(peak or 0))
     told &= peak is not None
-    before = int(study.before[0]) if len(study.before) else 0
-    freed = 0 if peak is None else int(study.fallen[peak])
+    before = study.before
+    freed = 0 if peak is None else study.fallen(peak)
     process = _sample(memory.process, at)
     outside = process - reserved if process is not None and reserved is not None else None
     modules = _modules(memory.modules, at)
@@ -341,7 +391,7 @@ def describe_memory(study: MemoryStudy | None, origin: int, soc: str | None) -> 
         process_bytes=process,
         hbm_bytes=hbm,
         headroom_bytes=_difference(hbm, process),
-        lost_rows=int(study.rises[-1]) if len(study.rises) else 0,
+        lost_rows=study.rises(),
         split="measured" if told else "cannot_tell",
         reason=None if told else study.doubt,
         fragments_share=_fragments(study),
@@ -417,7 +467,7 @@ def _fragments(study: MemoryStudy) -> float | None:
     most = int(counters.reserved.max(initial=0))
     if most <= 0:
         return None
-    return 1 - int(counters.allocated[counters.reserved == most].max()) / most
+    return 1 - int(counters.allocated.max(where=counters.reserved == most, initial=0)) / most
 
 
 def _alive(study: MemoryStudy, rows: I64) -> list[Alive]:
@@ -491,7 +541,7 @@ def _describe_steps(study: MemoryStudy, origin: int) -> list[MemoryStep]:
             continue
         own, mine = counters.allocated[first:last], purpose.step == place
         # what was allocated when it began: after the event before, or before its own first event where there is none
-        start = int(counters.allocated[first - 1]) if first else int(study.before[0])
+        start = int(counters.allocated[first - 1]) if first else study.before
         told.append(
             MemoryStep(
                 step=int(study.numbers[place]),

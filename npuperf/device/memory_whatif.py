@@ -113,7 +113,7 @@ class MemoryReplay(Struct, frozen=True):
         if int(recorded.max()) != peak:
             return say("several events of the allocator have the time of the peak, so their order is not known")
         lives = Lives(np.arange(len(blocks)), blocks.start, ends_of(blocks), blocks.size)
-        return cls(lives, counters.time[last], recorded, study.before[last], peak)
+        return cls(lives, counters.time[last], recorded, study.beside(last), peak)
 
     def peak_of(self, lives: Lives) -> int:
         """Return the highest instant of the curve with other blocks, bytes."""

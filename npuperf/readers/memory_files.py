@@ -45,14 +45,17 @@ _BLOCKS: Final = (
     ColumnNames("released", Kind.TIME, ("active release time",)),
     ColumnNames("freed", Kind.TIME, ("release time",)),
     ColumnNames("lasted", Kind.TIME, ("duration",)),
+    ColumnNames("stream", Kind.INT, ("stream ptr",)),
+    *_DEVICE,
+)
+#: The allocator's counters at both ends of each block, which memory_record has as well.
+_TOLD: Final = (
     ColumnNames("allocated", Kind.BYTES, ("allocation total allocated",)),
     ColumnNames("reserved", Kind.BYTES, ("allocation total reserved",)),
     ColumnNames("active", Kind.BYTES, ("allocation total active",)),
     ColumnNames("freed_allocated", Kind.BYTES, ("release total allocated",)),
     ColumnNames("freed_reserved", Kind.BYTES, ("release total reserved",)),
     ColumnNames("freed_active", Kind.BYTES, ("release total active",)),
-    ColumnNames("stream", Kind.INT, ("stream ptr",)),
-    *_DEVICE,
 )
 _RECORDS: Final = (
     ColumnNames("component", Kind.TEXT, ("component",)),
@@ -197,7 +200,7 @@ class MemoryTables(Struct):
 
     def _add_blocks(self, rows: _Rows, into: dict[int | None, list[MemoryBlocks]]) -> None:
         for key, mine in rows.by_device():
-            columns, none = mine.numbers, np.full(len(mine), UNKNOWN, np.int64)
+            columns, none = mine.numbers, np.broadcast_to(np.int64(UNKNOWN), len(mine))
             start, size = columns["start"], columns["size"]
             freed, released = (_or_never(columns[name], start) for name in ("freed", "released"))
             if (released == NO_TIME).all():  # releases that do not tell the two apart
@@ -208,10 +211,11 @@ class MemoryTables(Struct):
             first, nowhere = np.where(early, released, freed), Labels.missing(len(mine))
             blocks = MemoryBlocks(start, first, released, size, columns["stream"], none, mine.texts["name"], nowhere)
             into.setdefault(key, []).append(blocks)
-            for time, prefix in (("start", ""), ("freed", "freed_")) if into is self.blocks else ():
+            told = into is self.blocks and "allocated" in columns
+            for time, prefix in (("start", ""), ("freed", "freed_")) if told else ():
                 there = (columns[time] != NO_TIME) & (columns[f"{prefix}allocated"] >= 0)
-                told = (columns[f"{prefix}{name}"][there] for name in ("allocated", "active", "reserved"))
-                self.told.setdefault(key, []).append(Counters(columns[time][there], *told))
+                counted = (columns[f"{prefix}{name}"][there] for name in ("allocated", "active", "reserved"))
+                self.told.setdefault(key, []).append(Counters(columns[time][there], *counted))
 
     def take_records(self, rows: _Rows) -> None:
         """Take the counters of PyTorch's allocator, and what the process has."""
@@ -276,7 +280,7 @@ def read_memory(
 ) -> MemoryTables:
     """Read the memory files of a collection; one that cannot be read leaves the others, by ``attempt``."""
     found = MemoryTables()
-    for path in paths:
+    for path in sorted(paths, key=lambda path: not path.name.startswith("memory_record")):  # what it has is read once
         with attempt():
             _read_file(path, found, log)
             log.use(path)
@@ -288,12 +292,13 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
     match kind[1] if kind else "":
         case "operator_memory":
             before = log.rows_lost
-            rows = _rows(path, _BLOCKS, ("name", "size", "start"), log)
-            started, lasted = rows.numbers["start"], rows.numbers["lasted"]
-            ended = (rows.numbers["freed"] == NO_TIME) & (lasted != NO_TIME) & (started != NO_TIME)
-            rows.numbers["freed"] = np.where(ended, started + lasted, rows.numbers["freed"])
-            found.take_blocks(rows, engine_alone=path.name != "operator_memory.csv")  # msprof writes no other
+            _read_blocks(path, found, log, told=not found.counters)
             found.missing(log.rows_lost - before, path.name)
+            if found.counters and found.blocks.keys() - found.counters.keys():  # memory_record lacks a device
+                again = MemoryTables()
+                _read_blocks(path, again, ReadLog(), told=True)
+                for key in again.told.keys() - found.counters.keys():
+                    found.told.setdefault(key, []).extend(again.told[key])
         case "memory_record":
             found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log, needless=_MADE_UP))
         case "npu_module_mem":
@@ -304,6 +309,17 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
             found.take_planned(_rows(path, _PLANNED, ("name", "start", "end", "size"), log))
         case _:
             raise InputError(say("{path}: not a file of memory", path=str(path)))
+
+
+def _read_blocks(path: Path, found: MemoryTables, log: ReadLog, *, told: bool) -> None:
+    """Read blocks, with the allocator's counters where these are ``told`` nowhere else."""
+    rows = _rows(path, (*_BLOCKS, *_TOLD) if told else _BLOCKS, ("name", "size", "start"), log)
+    numbers = rows.numbers
+    lasted = numbers.pop("lasted")
+    ended = (numbers["freed"] == NO_TIME) & (lasted != NO_TIME) & (numbers["start"] != NO_TIME)
+    if ended.any():
+        numbers["freed"] = np.where(ended, numbers["start"] + lasted, numbers["freed"])
+    found.take_blocks(rows, engine_alone=path.name != "operator_memory.csv")  # msprof writes no other
 
 
 def _rows(

@@ -1,18 +1,19 @@
 """CSV files of any version and condition to exact columns.
 
-Healthy files take the fast path, which reads every byte once, in batches, with explicit types. When a cell does not fit
-its type the file is read again as text and each cell is judged alone. When rows are broken it is read line by line, and
-every whole row is kept.
+Plain files are read by compiled code, other healthy ones by Arrow, in batches, with explicit types. When a cell does
+not fit its type the file is read again as text and each cell is judged alone. When rows are broken it is read line by
+line, and every whole row is kept.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import ctypes
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from itertools import count, islice
+from functools import cache, reduce
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -24,7 +25,9 @@ from msgspec import Struct, field
 
 from npuperf.base.errors import InputError
 from npuperf.base.files import open_input, open_lines
+from npuperf.base.loading import library_of, load_library
 from npuperf.base.messages import Message, say, say_n, series, size
+from npuperf.base.units import NS_PER_US
 from npuperf.model.columns import ColumnNames, Kind, Place, locate, pmu_name
 from npuperf.model.labels import F32, I64, Labels, Mask
 from npuperf.model.tasks import NO_TIME, UNKNOWN
@@ -40,6 +43,147 @@ from npuperf.readers.cells import (
 )
 from npuperf.readers.log import ReadLog
 from npuperf.readers.pieces import HEAD_BYTES, sniff
+from npuperf.readers.plain_events import PiecedColumns
+
+# -- Plain tables, by compiled code.
+#
+# Arrow makes a decimal or a double of each number, of which columns are made afterwards: that is most of what reading
+# millions of rows takes, in time and in memory. The compiled reader (plain_rows.c) writes columns at once, in portions.
+# It is made when npuperf is installed; what it does not take, Arrow does.
+
+#: Kinds in the order of plain_rows.c; numbers that are no counts of anything are Arrow's.
+_KINDS: Final = {Kind.TIME: 0, Kind.BYTES: 1, Kind.INT: 2, Kind.TEXT: 3}
+#: Places for the words of a column in plain_rows.c, and bytes that we keep for them.
+_WORDS: Final = 8192
+_WORD_BYTES: Final = 1 << 18
+#: Bytes of text that are read at once.
+_PORTION: Final = 1 << 19
+
+
+class _Wanted(ctypes.Structure):
+    """What plain_rows.c calls Column."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("place", "kind", "scale")),
+        *((name, ctypes.c_void_p) for name in ("numbers", "codes", "text", "ends", "table")),
+        *((name, ctypes.c_int64) for name in ("count", "room", "needless")),
+    )
+
+
+_FUNCTIONS: Final = (
+    ("rows_word", ctypes.c_int32, (ctypes.POINTER(_Wanted), ctypes.c_char_p, ctypes.c_int64)),
+    (
+        "rows_read",
+        ctypes.c_int64,
+        (ctypes.c_void_p, ctypes.c_int64, ctypes.c_char, ctypes.c_int64, ctypes.POINTER(_Wanted), ctypes.c_int64,
+         ctypes.c_int64),
+    ),
+)  # fmt: skip
+
+
+@cache
+def _library() -> Any:
+    return load_library(library_of(Path(__file__).with_name("plain_rows.c")), _FUNCTIONS)
+
+
+def read_plain(
+    path: Path,
+    delimiter: str,
+    width: int,
+    wanted: Mapping[int, tuple[Kind, int | None]],
+    needless: tuple[int, Sequence[str]] | None = None,
+) -> dict[int, Any] | None:
+    """Read columns of a table of ``width`` cells a row, below its header, by their places; None: it is not plain.
+
+    ``wanted``: kind of each, and ns or bytes per unit. ``needless``: a place, and words there with which rows are left
+    out. Times are ns (NO_TIME unknown), integers and bytes -1 where not known, texts Labels.
+    """
+    odd = (kind not in _KINDS or (kind is Kind.TIME and scale != NS_PER_US) for kind, scale in wanted.values())
+    if _library() is None or width < 2 or delimiter == "\t" or not wanted or any(odd):
+        return None
+    reader = _PlainReader(delimiter, width, wanted, needless)
+    with open_input(path) as file:
+        return reader.columns() if reader.take_all(file) else None
+
+
+class _PlainReader:
+    """Takes the rows of a file, a portion at a time."""
+
+    def __init__(
+        self,
+        delimiter: str,
+        width: int,
+        wanted: Mapping[int, tuple[Kind, int | None]],
+        needless: tuple[int, Sequence[str]] | None,
+    ) -> None:
+        self._delimiter, self._width = delimiter.encode(), width
+        self._places = sorted(wanted)
+        self._most = 2 * _PORTION // width + 1
+        self._whole = PiecedColumns()
+        self._columns = (_Wanted * len(wanted))()
+        self._parts: dict[int, Any] = {}
+        self._words: dict[int, tuple[Any, ...]] = {}
+        for column, place in zip(self._columns, self._places, strict=True):
+            kind, scale = wanted[place]
+            column.place, column.kind, column.scale = place, _KINDS[kind], scale or 1
+            self._parts[place] = part = np.empty(self._most, np.int32 if kind is Kind.TEXT else np.int64)
+            if kind is not Kind.TEXT:
+                column.numbers = part.ctypes.data
+                continue
+            self._words[place] = text, ends, table = (
+                np.empty(_WORD_BYTES, np.uint8), np.empty(_WORDS, np.int32), np.zeros(_WORDS, np.int32)
+            )  # fmt: skip
+            column.codes, column.text, column.room = part.ctypes.data, text.ctypes.data, len(text)
+            column.ends, column.table = ends.ctypes.data, table.ctypes.data
+            if needless and needless[0] == place:
+                for word in needless[1]:
+                    _library().rows_word(ctypes.byref(column), word.encode(), len(word.encode()))
+                column.needless = column.count
+
+    def take_all(self, file: io.FileIO) -> bool:
+        """Take all rows below the header; False where something is not plain."""
+        buffer, kept, header = bytearray(2 * _PORTION), 0, True
+        view = memoryview(buffer)
+        while size := file.readinto(view[kept : kept + _PORTION]):
+            size, begin = size + kept, 0
+            if header:
+                begin, header = buffer.find(b"\n", 0, size) + 1, False
+                if not begin or b'"' in buffer[:begin] or b"\r" in buffer[:begin].removesuffix(b"\r\n"):
+                    return False
+            whole = buffer.rfind(b"\n", 0, size) + 1
+            kept = size - whole
+            if kept > _PORTION or not self._take(buffer, begin, whole):
+                return False
+            view[:kept] = view[whole:size]
+        buffer[kept : kept + 1] = b"\n"
+        return not header and (not kept or self._take(buffer, 0, kept + 1))
+
+    def _take(self, buffer: bytearray, begin: int, end: int) -> bool:
+        """Take whole rows; False where something is not plain."""
+        text = ctypes.c_char.from_buffer(buffer, begin)
+        rows = _library().rows_read(
+            ctypes.byref(text), end - begin, self._delimiter, self._width, self._columns, len(self._columns), self._most
+        )
+        if rows > 0:
+            self._whole.add({str(place): part[:rows] for place, part in self._parts.items()})
+        return bool(rows >= 0)
+
+    def columns(self) -> dict[int, Any]:
+        """Return the columns by place; afterwards they are gone here."""
+        found: dict[int, Any] = {}
+        for column, place in zip(self._columns, self._places, strict=True):
+            values = self._whole.pop(str(place))
+            if place not in self._words:
+                found[place] = values.astype(np.int64, copy=False)
+                continue
+            text, ends, _ = self._words[place]
+            borders = [0, *ends[: column.count].tolist()]
+            letters = text.tobytes()
+            spelled = [letters[a:b].decode() for a, b in pairwise(borders)]
+            tidy = labels(pa.array(spelled, pa.string()))
+            found[place] = Labels(np.append(tidy.codes, np.int32(-1))[values], tidy.names)
+        return found
+
 
 # -- Tables with broken rows, line by line: every whole row is kept.
 
@@ -219,11 +363,9 @@ def read_table(
         elif len(spelled) > 1 and name not in ("type", "core", "step"):
             log.warn(say("{path}: columns {headers} mean the same; {first} is used first",
                          path=str(path), headers=series(map(repr, spelled)), first=repr(spelled[0])))  # fmt: skip
-    table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES, needless)
-    if table is None:
-        table = _read_arrow(path, layout, _TEXTS, _LARGE_BLOCK_BYTES)
-    if table is None:
-        table = read_lines(path, layout.form, list(layout.wanted()), log)
+    found = _read_plain(path, layout, needless)
+    if found is None:
+        found = _read_cells(path, layout, needless, log)
     with open_input(path) as file:
         size_ = file.seek(0, io.SEEK_END)
         file.seek(max(size_ - 1, 0))
@@ -231,20 +373,6 @@ def read_table(
             log.warn(
                 say("{path}: the last row has no line end; it was kept, but the file may be cut short", path=str(path))
             )
-    found: dict[int, Any] = {}
-    for i, (kind, scale) in layout.wanted().items():
-        cells = Cells(path, layout.headers[i], log)
-        column, table = table.column(f"c{i}"), table.drop_columns(f"c{i}")  # Arrow's goes when ours is there
-        if kind is Kind.TEXT:
-            found[i] = labels(column)
-        elif kind is Kind.TIME:
-            found[i] = as_times(column, scale, cells)
-        elif kind is Kind.BYTES:
-            found[i] = as_bytes(column, scale or 1, cells)
-        else:
-            found[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
-        del column
-    pa.default_memory_pool().release_unused()
     rows = max(map(len, found.values()), default=0)
     # Where several columns mean the same, each cell is that of the first that has one.
     made: dict[Kind, dict[str, Any]] = {kind: {} for kind in Kind}
@@ -267,6 +395,41 @@ def read_table(
         if not np.isnan(counter).all():
             made[Kind.FLOAT][name] = counter
     return RowTable(made[Kind.TIME], made[Kind.INT] | made[Kind.BYTES], made[Kind.TEXT], made[Kind.FLOAT])
+
+
+def _read_plain(path: Path, layout: _Layout, needless: tuple[str, Sequence[str]] | None) -> dict[int, Any] | None:
+    """Read a table that is plain throughout; None for any other."""
+    if layout.form.encoding != "utf-8":
+        return None
+    places = layout.places[needless[0]] if needless else []
+    without = (places[0].index, needless[1]) if needless and places else None
+    return read_plain(path, layout.form.delimiter, layout.form.width, layout.wanted(), without)
+
+
+def _read_cells(
+    path: Path, layout: _Layout, needless: tuple[str, Sequence[str]] | None, log: ReadLog
+) -> dict[int, Any]:
+    """Read with Arrow, cell by cell or row by row, as far as each is needed, and tell of what cannot be used."""
+    table = _read_arrow(path, layout, _TYPES, _BLOCK_BYTES, needless)
+    if table is None:
+        table = _read_arrow(path, layout, _TEXTS, _LARGE_BLOCK_BYTES)
+    if table is None:
+        table = read_lines(path, layout.form, list(layout.wanted()), log)
+    found: dict[int, Any] = {}
+    for i, (kind, scale) in layout.wanted().items():
+        cells = Cells(path, layout.headers[i], log)
+        column, table = table.column(f"c{i}"), table.drop_columns(f"c{i}")  # Arrow's goes when ours is there
+        if kind is Kind.TEXT:
+            found[i] = labels(column)
+        elif kind is Kind.TIME:
+            found[i] = as_times(column, scale, cells)
+        elif kind is Kind.BYTES:
+            found[i] = as_bytes(column, scale or 1, cells)
+        else:
+            found[i] = (as_integers if kind is Kind.INT else as_floats)(column, cells)
+        del column
+    pa.default_memory_pool().release_unused()
+    return found
 
 
 def sniff_headers(path: Path) -> list[str]:
