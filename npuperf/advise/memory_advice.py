@@ -152,8 +152,8 @@ def reserve_less(view: MemoryView) -> Answer:
 
     found = replay_allocator(view.study.memory)
     if found is None:
-        return Untold(say("a replay does not give the recorded segments: the history begins with blocks in use, or was "
-                          "recorded with other settings"))  # fmt: skip
+        return Untold(say("a replay does not give the recorded segments again: events are missing, or it was recorded "
+                          "with other settings"))  # fmt: skip
     split = min(found.split, key=lambda mb: (found.split[mb], -mb))
     least = min(found.expandable, found.split[split])
     saved = found.recorded - least
@@ -161,24 +161,26 @@ def reserve_less(view: MemoryView) -> Answer:
         return None
     # the two exclude each other; of equal ones that which leaves no pieces behind is named
     setting = "expandable_segments:True" if least == found.expandable else f"max_split_size_mb:{split}"
+    recorded, smaller, part = size(found.recorded), size(least), share(saved / found.recorded)
+    title = say("PyTorch reserves {recorded} at most; with {setting} it would be {bytes} ({share} less), as the "
+                "allocator's rules have it",
+                recorded=recorded, setting=setting, bytes=smaller, share=part)  # fmt: skip
+    if found.older:
+        title = say("PyTorch reserves {recorded} at most; with {setting} it would be {bytes} or more (at best {share} "
+                    "less), as the allocator's rules have it: {older} were in use before the history begins",
+                    recorded=recorded, setting=setting, bytes=smaller, share=part, older=size(found.older))  # fmt: skip
     return Detected(
-        title=say(
-            "PyTorch reserves {recorded} at most; with {setting} it would be {bytes} ({share} less), as the "
-            "allocator's rules have it",
-            recorded=size(found.recorded),
-            setting=setting,
-            bytes=size(least),
-            share=share(saved / found.recorded),
-        ),
+        title=title,
         refute=say("Reserved is as high with {setting}", setting=setting),
         next=say("{name}={setting}", name=_CONF, setting=setting),
         evidence={
             "recorded_bytes": found.recorded,
+            "older_bytes": found.older,
             "expandable_bytes": found.expandable,
             "split_bytes": {str(mb): held for mb, held in found.split.items()},
         },
         severity=severity(saved / found.recorded, thresholds),
-        gain_bytes=(saved, saved),
+        gain_bytes=(0 if found.older else saved, saved),
     )
 
 

@@ -7,19 +7,24 @@ Free neighbours become one. ``max_split_size_mb``: larger pieces are not cut up,
 smaller. ``expandable_segments``: one segment for each stream and kind, which grows in pages of 2 or 20 MiB, and is cut
 up to the byte; the two exclude each other.
 
-What is replayed has to begin with nothing, and the settings as they were have to give every recorded segment again.
+What is replayed begins with what was there when the history does, which follows from its end, and the settings as they
+were have to give every recorded segment and the address of every block again. Where blocks were there already, it is
+not recorded how they came to lie where they do: with other settings segments begin as they are, and expandable ones
+with these blocks side by side, and as much free behind them as there was.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from npuperf.base.units import MIB
-from npuperf.model.device_memory import LARGE_SEGMENT, ROUNDED, SMALL_BLOCK, DeviceMemory
+from npuperf.model.device_memory import LARGE_SEGMENT, ROUNDED, SMALL_BLOCK, DeviceMemory, PiecesAtStart
+from npuperf.model.groups import rows_of_each
 from npuperf.model.tasks import NO_TIME
 
 _SMALL_SEGMENT, _OWN_SEGMENT = 2 * MIB, 10 * MIB
@@ -40,9 +45,13 @@ def segment_bytes(size: int) -> int:
 
 
 class Reserved(Struct, frozen=True):
-    """The most that is reserved, bytes: as recorded, and as replayed with other settings."""
+    """The most that is reserved, bytes: as recorded, and as replayed with other settings.
+
+    ``older``: what was in use when the history begins, bytes.
+    """
 
     recorded: int
+    older: int
     expandable: int
     split: dict[int, int]
 
@@ -51,7 +60,7 @@ class _Segments:
     """Segments of their own for what does not fit into the pieces that are there."""
 
     def __init__(self, max_split: int, addresses: list[int]) -> None:
-        self.reserved = self.most = 0
+        self.reserved = self.most = self.at_first = 0
         self.taken: list[int] = []
         self._max_split = max_split
         self._addresses = iter(addresses)
@@ -60,6 +69,20 @@ class _Segments:
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # pieces by stream and kind: size, address
         self._starts: dict[int, int] = {}  # free pieces: their size by their beginning,
         self._ends: dict[int, int] = {}  # and their beginning by their end
+
+    def begin(self, there: PiecesAtStart) -> list[tuple[int, int]]:
+        """Begin with what is there: return the address and the bytes of each row."""
+        rows = list(zip(there.address.tolist(), there.size.tolist(), strict=True))
+        for segment, reserved, stream, small, own in _by_segment(there):
+            self._sizes[segment] = reserved
+            self.reserved += reserved
+            pieces, at = self._free.setdefault((stream, small), []), segment
+            for address, size in [*(rows[row] for row in own), (segment + reserved, 0)]:
+                if address > at:
+                    self._add(pieces, at, address - at)
+                at = address + size
+        self.most = self.at_first = self.reserved
+        return rows
 
     def malloc(self, size: int, stream: int) -> tuple[int, int]:
         """Hand out a block: its address, and how large it is."""
@@ -136,6 +159,25 @@ class _Expandable(_Segments):
         super().__init__(_NEVER, [])
         self._bounds: dict[tuple[int, bool], tuple[int, int]] = {}  # where each begins, and what is mapped of it
 
+    def begin(self, there: PiecesAtStart) -> list[tuple[int, int]]:
+        """Begin with the blocks side by side, and what is free behind them."""
+        rows = [(0, 0)] * len(there)
+        used: dict[tuple[int, bool], int] = {}
+        for _, reserved, stream, small, own in _by_segment(there):
+            key = stream, small
+            begin, mapped = self._bounds.setdefault(key, (_BASE + _APART * len(self._bounds), 0))
+            self._bounds[key] = begin, mapped + reserved
+            self.reserved += reserved
+            for row in own:
+                rows[row] = begin + used.get(key, 0), int(there.size[row])
+                used[key] = used.get(key, 0) + rows[row][1]
+        for key, (begin, mapped) in self._bounds.items():
+            pieces, at = self._free.setdefault(key, []), used.get(key, 0)
+            if mapped > at:
+                self._add(pieces, begin + at, mapped - at)
+        self.most = self.at_first = self.reserved
+        return rows
+
     def malloc(self, size: int, stream: int) -> tuple[int, int]:
         """Hand out a block: of the piece at the end, which can grow, only where no other is large enough."""
         small = size <= SMALL_BLOCK
@@ -177,46 +219,41 @@ class _Expandable(_Segments):
             self.reserved -= mapped - kept
 
 
+def _by_segment(there: PiecesAtStart) -> Iterator[tuple[int, int, int, bool, list[int]]]:
+    """Yield each segment: where it begins, its bytes, stream, whether it is for small blocks, and its rows in order."""
+    for segment, rows in rows_of_each(there.segment):
+        reserved = int(there.reserved[rows[0]])
+        yield segment, reserved, int(there.stream[rows[0]]), reserved == _SMALL_SEGMENT, rows.tolist()
+
+
 def replay_allocator(memory: DeviceMemory) -> Reserved | None:
-    """Replay a history with other settings; None where the recorded one does not come out again, to the segment."""
-    kinds = memory.segment_events.name.compact().names
-    blocks, counters = memory.blocks, memory.counters
-    if (
-        not len(blocks)
-        or len(blocks) > _MOST
-        or memory.doubt is not None
-        or {"segment_map", "segment_unmap"} & {*kinds}
-    ):
+    """Replay a history with other settings; None where the recorded one does not come out again, to the byte."""
+    blocks, counters, there = memory.blocks, memory.counters, memory.at_start
+    if not len(blocks) or len(blocks) > _MOST or memory.doubt is not None or there is None:
         return None
-    if (
-        not len(memory.asked)
-        or not len(memory.segment_events)
-        or int(memory.segment_events.time[0]) > int(counters.time[0])
-    ):
-        return None  # it began with blocks in use
-    recorded = int(counters.reserved.max())
     taken = memory.segment_events.size > 0
     sizes = memory.segment_events.size[taken].tolist()
-    if int(counters.reserved[0]) != sizes[0] or int(counters.allocated[0]) > 0:
-        return None
     addresses = memory.segment_addresses[taken].tolist()
-    steps = _steps(memory)
+    steps = _steps(memory, there)
     asked = _Asked(memory.asked.tolist(), blocks.stream.tolist())
     for max_split in _recorded_splits(memory):
         same = _Segments(max_split, addresses)
-        _play(same, steps, asked)
-        if same.taken == sizes and same.most == recorded and same.reserved == int(counters.reserved[-1]):
+        at = _play(same, steps, asked, there)
+        recorded = max(same.at_first, int(counters.reserved.max()))
+        if (same.taken, same.most, same.reserved) == (sizes, recorded, int(counters.reserved[-1])) and (
+            at == blocks.address.tolist()
+        ):
             break
     else:
         return None
     expandable = _Expandable()
-    _play(expandable, steps, asked)
+    _play(expandable, steps, asked, there)
     split = {}
     for mb in _SPLITS:
         tried = _Segments(mb * MIB, [])
-        _play(tried, steps, asked)
+        _play(tried, steps, asked, there)
         split[mb] = tried.most
-    return Reserved(recorded, expandable.most, split)
+    return Reserved(recorded, int(there.size.sum()), expandable.most, split)
 
 
 def _recorded_splits(memory: DeviceMemory) -> tuple[int, ...]:
@@ -228,18 +265,25 @@ def _recorded_splits(memory: DeviceMemory) -> tuple[int, ...]:
     return (_NEVER,)
 
 
-def _steps(memory: DeviceMemory) -> list[tuple[int, int, int]]:
-    """Return what happens in order: time, kind (0: a block is released, 1: handed out, 2: cache emptied), row."""
+def _steps(memory: DeviceMemory, there: PiecesAtStart) -> list[tuple[int, int, int]]:
+    """Return what happens in order: time, kind (0: a block is released, 1: handed out, 2: cache emptied), row.
+
+    Rows of what was there before come behind those of all blocks.
+    """
     blocks, events = memory.blocks, memory.segment_events
+    gone = np.flatnonzero(there.released != NO_TIME)
     rows = np.arange(len(blocks))
     back = blocks.released != NO_TIME
     given = events.time[events.size < 0]
     # what is given back at once is given back by one call: nothing else happens in between
-    order = np.sort(np.concatenate((blocks.start, blocks.released[back], given, events.time[events.size > 0])))
+    order = np.sort(np.concatenate((
+        blocks.start, blocks.released[back], there.released[gone], given, events.time[events.size > 0]
+    )))  # fmt: skip
     place = np.searchsorted(order, given)
     first = np.append(True, np.diff(place) > 1)[: len(given)]
     parts = (
         (blocks.released[back], 0, rows[back]),
+        (there.released[gone], 0, len(blocks) + gone),
         (blocks.start, 1, rows),
         (given[first], 2, np.full(int(first.sum()), -1)),
     )
@@ -256,14 +300,20 @@ class _Asked(Struct):
     streams: list[int]
 
 
-def _play(allocator: _Segments, steps: list[tuple[int, int, int]], asked: _Asked) -> None:
-    """Let an allocator go through all steps."""
-    given: dict[int, tuple[int, int]] = {}
+def _play(allocator: _Segments, steps: list[tuple[int, int, int]], asked: _Asked, there: PiecesAtStart) -> list[int]:
+    """Let an allocator go through all steps; return the address of each block that it hands out."""
+    count = len(asked.sizes)
+    of = zip(allocator.begin(there), there.stream.tolist(), (there.reserved == _SMALL_SEGMENT).tolist(), strict=True)
+    given = {count + row: (*block, stream, small) for row, (block, stream, small) in enumerate(of)}
+    at = [0] * count
     for _, kind, row in steps:
         if kind == 1:
-            given[row] = allocator.malloc(asked.sizes[row], asked.streams[row])
+            size, stream = asked.sizes[row], asked.streams[row]
+            given[row] = (*allocator.malloc(size, stream), stream, size <= SMALL_BLOCK)
+            at[row] = given[row][0]
         elif kind == 0:
-            address, size = given.pop(row)
-            allocator.free(address, size, asked.streams[row], small=asked.sizes[row] <= SMALL_BLOCK)
+            address, size, stream, small = given.pop(row)
+            allocator.free(address, size, stream, small=small)
         else:
             allocator.empty_cache()
+    return at

@@ -105,6 +105,21 @@ class Segments(Columns, frozen=True):
     where: Labels
 
 
+class PiecesAtStart(Columns, frozen=True):
+    """What the allocator held when a snapshot's history begins: a row for each block in use, ordered by ``address``.
+
+    A segment that is wholly free has one row, of size 0. ``segment``, ``reserved``, ``stream``: where the segment
+    begins, its bytes, and whose it is. ``released``: when others may have the block, NO_TIME: not within the history.
+    """
+
+    address: I64
+    size: I64
+    segment: I64
+    reserved: I64
+    stream: I64
+    released: I64
+
+
 class OutOfMemory(Struct, frozen=True):
     """An allocation that failed: when (ns), how much was asked for, and what the driver had, bytes; None: not known.
 
@@ -126,7 +141,8 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     and ``planned`` what it planned for graphs. ``segment_events``: when the allocator took memory from the device (size
     > 0) or gave it back; ``settings``: the allocator's, as a snapshot has them. Only a snapshot tells the
     ``segment_addresses`` of these events, and what was ``asked`` for each block, rounded: what was handed out may be
-    more; and which are ``of_graphs``, from the pool of a captured graph. ``time_known``: whether times are those of the
+    more; which are ``of_graphs``, from the pool of a captured graph; and what was there ``at_start`` (None: that does
+    not follow from its end). ``time_known``: whether times are those of the
     device's tasks. ``accesses``: only msmemscope tells. ``doubt``: why the blocks are not all there were.
     """
 
@@ -142,6 +158,7 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
     segment_addresses: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     asked: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     of_graphs: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    at_start: PiecesAtStart | None = None
     accesses: Accesses = field(default_factory=Accesses.empty)
     failures: tuple[OutOfMemory, ...] = ()
     settings: str | None = None

@@ -31,6 +31,7 @@ from npuperf.model.device_memory import (
     DeviceMemory,
     MemoryBlocks,
     OutOfMemory,
+    PiecesAtStart,
     Samples,
     Segments,
 )
@@ -224,6 +225,7 @@ class _Device:
             segment_addresses=self.address[events],
             asked=older[alloc],
             of_graphs=(self.graph[alloc] > 0) | self._in_graphs(self.address[alloc]),
+            at_start=self._at_start(alloc[released >= self.until], before, older),
             failures=self._failures(),
             settings=settings,
             time_known=self.time_known,
@@ -381,6 +383,44 @@ class _Device:
         ends = column("segment.address", there) + column("segment.size", there)
         bounds = (ends, self.address[gone] + self.asked[gone], stayed, np.unique(self.address[before]))
         return list(np.sort(np.concatenate(bounds)).tolist())
+
+    def _at_start(self, left: I64, before: I64, older: I64) -> PiecesAtStart | None:
+        """Work back what was there before the first event, from what is there at the end; None where that is odd.
+
+        ``left``: events that hand out what is not released; ``before``, ``older``: events that free or release blocks
+        which were there, and their bytes.
+        """
+        column, segments = self.tables.column, self.segments
+        events = np.flatnonzero(np.isin(self.action, (_SEGMENT, _SEGMENT_FREE)))
+        mapped = np.isin(self.action, (_MAP, _UNMAP)).any() or (column("segment.flags", segments) & EXPANDABLE).any()
+        if mapped or self.until < len(self.action):
+            return None
+        moved, first = np.unique(self.address[events], return_index=True)
+        gone = events[first][self.action[events[first]] == _SEGMENT_FREE]
+        kept = segments[~np.isin(column("segment.address", segments), moved)]
+        start, reserved, stream = (
+            np.concatenate((column(f"segment.{name}", kept), of_events[gone]))
+            for name, of_events in (("address", self.address), ("size", self.asked), ("stream", self.stream))
+        )
+        order = np.argsort(start, kind="stable")
+        start, reserved, stream = start[order], reserved[order], stream[order]
+        stayed = self.blocks[column("block.state", self.blocks) > 0]
+        stayed = stayed[~np.isin(column("block.address", stayed), self.address[left])]
+        back = before[self.action[before] == _FREED]
+        address = np.concatenate((column("block.address", stayed), self.address[back]))
+        size = np.concatenate((column("block.size", stayed), older[back]))
+        released = np.concatenate((np.full(len(stayed), NO_TIME), self.time[back]))
+        within = np.searchsorted(start, address, side="right") - 1
+        free = np.setdiff1d(np.arange(len(start)), within)
+        within = np.concatenate((within, free))
+        address, size = np.concatenate((address, start[free])), np.concatenate((size, np.zeros(len(free), np.int64)))
+        released = np.concatenate((released, np.full(len(free), NO_TIME)))
+        order = np.argsort(address, kind="stable")
+        address, size, within = address[order], size[order], within[order]
+        end = address + size
+        if (within < 0).any() or (end > (start + reserved)[within]).any() or (end[:-1] > address[1:]).any():
+            return None
+        return PiecesAtStart(address, size, start[within], reserved[within], stream[within], released[order])
 
     def _at_end(self) -> tuple[int, int, int]:
         """Return what is allocated, active and reserved in the state of the snapshot, bytes."""
