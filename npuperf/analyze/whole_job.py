@@ -18,7 +18,8 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import absent_in_words, describe_job, describe_runs, narrow, per_step, ranges
 from npuperf.job.job_study import JobSplit, JobStudy, SeveralRuns, split_job, study_job
 from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
-from npuperf.job.match import split_exposed
+from npuperf.job.match import split_each, split_exposed
+from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root
 from npuperf.model.labels import Labels
@@ -52,20 +53,14 @@ def exposed_parts(study: JobSplit, place: int, exposed: Sequence[int], windows: 
     matched, whole = study.matched, study.ranks[place]
     mine = slice(*matched.first[place : place + 2].tolist())
     # Of what kind the group of each operation is; else its size, where files tell it, or the collective.
-    names = [group_kind(group.kind, () if group.inferred else group.ranks) for group in matched.groups]
+    own, group = numbered(matched.group[mine])
+    groups = [matched.groups[code] if code >= 0 else None for code in own.tolist()]
+    names = [g and group_kind(g.kind, () if g.inferred else g.ranks) for g in groups]
     types = Labels(matched.type[mine].astype(np.int32), matched.types)
-    keys = Labels.of(names).take(np.append(np.arange(len(names)), -1)[matched.group[mine]]).fill(types).compact()
+    keys = Labels.of(names).take(group).fill(types).compact()
     kinds = [(None, ~keys.known()), *((name, keys.codes == code) for code, name in enumerate(keys.names))]
-    splits = []
-    for _, those in kinds:
-        rows = those[whole.exposed_op]
-        some = replace(
-            whole,
-            exposed_op=whole.exposed_op[rows],
-            exposed_start=whole.exposed_start[rows],
-            exposed_end=whole.exposed_end[rows],
-        )
-        splits.append(split_exposed(some, matched, study.waits, place, windows.start, windows.end))
+    rows = [those[whole.exposed_op] for _, those in kinds]
+    splits = split_each(whole, matched, study.waits, place, windows.start, windows.end, rows)
     told = sum((split.transfer + split.wait for split in splits), np.zeros(len(windows), np.int64))
     usable = told <= np.array(exposed, np.int64)
     rest = sum(exposed) - int(told[usable].sum())

@@ -67,8 +67,8 @@ def rates_alone(summary: RankSummary, unit: int) -> list[CollectiveRate]:
 
     ``unit``: bytes of which packets should be multiples.
     """
-    most = summary.operations.stay - least_wait(summary)
-    return collective_rates([summary], least_transfer(summary), most, unit)
+    least = least_transfer(summary)
+    return collective_rates([summary], least, summary.operations.stay - least_wait(summary, least), unit)
 
 
 def collective_rates(ranks: Sequence[RankSummary], least: I64, most: I64, unit: int) -> list[CollectiveRate]:

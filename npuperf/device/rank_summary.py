@@ -761,7 +761,8 @@ WAITS: Final = "RDMA"
 
 def bounds_alone(summary: RankSummary, exposed_ns: int) -> CommunicationBounds:
     """Return the bounds of a rank's transfers. ``exposed_ns``: its communication that no compute hides."""
-    least, wait, stay = least_transfer(summary), least_wait(summary), summary.operations.stay
+    least, stay = least_transfer(summary), summary.operations.stay
+    wait = least_wait(summary, least)
     exposed = summary.exposed_end - summary.exposed_start
     own = np.bincount(summary.exposed_op, weights=exposed, minlength=len(stay)).astype(np.int64)
     # Wherever in its stay a transfer lies, what does not fit into the hidden part is exposed; waiting comes first.
@@ -841,15 +842,16 @@ def least_transfer(summary: RankSummary) -> I64:
     return np.minimum(least, operations.stay)
 
 
-def least_wait(summary: RankSummary) -> I64:
-    """Return how long each operation waited for others at least, as its parts tell (inferred), ns.
+def least_wait(summary: RankSummary, certain: I64) -> I64:
+    """Return how long each operation waited for others at least, as its parts tell (inferred), ns. ``certain``: what of
+    each is transfer (:func:`least_transfer`).
 
     Only of operations in which all do the same: of others an early wait may be for data that is on its way.
     """
     operations = summary.operations
     same = operations.type.flag([name in TOGETHER for name in operations.type.names])
     waited = np.where(same, np.maximum(operations.awaited, 0), 0)
-    waited[:] = np.minimum(waited, operations.stay - least_transfer(summary))
+    waited[:] = np.minimum(waited, operations.stay - certain)
     return waited
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.match import Arrivals, Matched
-from npuperf.model.groups import distinct
+from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.labels import F64, I64, Mask
 
 #: Operations per group that the estimate rests on at most: more do not make it better.
@@ -361,16 +361,19 @@ def pair_in_time(ranks: Sequence[RankSummary], matched: Matched, clocks: Clocks)
     ways = [(matched.types.index(kind), matched.types.index(other_end.get(kind, kind)))
             for kind in matched.types if other_end.get(kind, kind) in matched.types]  # fmt: skip
     start, end = (clocks.corrected(matched.rank, t) for t in (matched.start, matched.end))
-    for code, group in enumerate(matched.groups):
-        rows = np.flatnonzero((matched.group == code) & matched.p2p)
-        if len(group.ranks) < 3 or not len(rows):
+    pairs = np.flatnonzero(matched.p2p)
+    for code, some in rows_of_each(matched.group[pairs]):
+        rows, group = pairs[some], matched.groups[code]
+        if code < 0 or len(group.ranks) < 3:
             continue
         chain = sorted(group.members, key=lambda m: group.ranks.index(ranks[m].rank))
+        of_rank = {m: rows[slice(*np.searchsorted(rows, matched.first[m : m + 2]).tolist())] for m in chain}
         for (a, b), (way, back_way) in product([*pairwise(chain), (chain[0], chain[-1])], ways):
             own, theirs = (
-                mine[np.isin(peer[r][mine - matched.first[r]], (-1, ranks[other].rank)) & (matched.type[mine] == kind)]
+                mine[((told == -1) | (told == ranks[other].rank)) & (matched.type[mine] == kind)]
                 for r, other, kind in ((a, b, way), (b, a, back_way))
-                for mine in [rows[matched.rank[rows] == r]]
+                for mine in [of_rank[r]]
+                for told in [peer[r][mine - matched.first[r]]]
             )
             if clocks.part[a] != clocks.part[b] or not len(own) or not len(theirs):
                 continue

@@ -360,8 +360,9 @@ def find_waits(matched: Matched, ranks: Sequence[RankSummary], arrivals: Arrival
     alone = np.array([g.single for g in matched.groups] + [False], np.bool_)[matched.group]
     known = complete | alone
     wait = np.where(there, stay - own, 0)
-    certain = np.concatenate([least_transfer(rank) for rank in ranks])
-    possible = stay - np.concatenate([least_wait(rank) for rank in ranks])
+    of_each = [least_transfer(rank) for rank in ranks]
+    certain = np.concatenate(of_each)
+    possible = stay - np.concatenate([least_wait(rank, least) for rank, least in zip(ranks, of_each, strict=True)])
     if matched.instances:  # the same transfer takes all its ranks as long
         together = there & matched.together[matched.instance]
         least = np.maximum.reduceat(certain[matched.members], matched.starts)
@@ -461,20 +462,36 @@ def split_exposed(
 
     Of overlapping operations the one that began first owns the time.
     """
-    begin, stop = summary.exposed_start, summary.exposed_end
+    return split_each(summary, matched, waits, place, start, end, [slice(None)])[0]
+
+
+def split_each(
+    summary: RankSummary,
+    matched: Matched,
+    waits: JobWaits,
+    place: int,
+    start: I64,
+    end: I64,
+    kinds: Sequence[Mask | slice],
+) -> list[ExposedSplit]:
+    """Split the pieces of each kind by itself: all pieces of an operation are of one, none of another's."""
     waited, sent = turns(summary, matched, waits, place)
     alone = waits.alone[matched.first[place] + summary.exposed_op]
+    times = np.concatenate([start, end])
 
     def within(first: I64, last: I64) -> I64:
-        pieces = Intervals.union(first, last)
-        return pieces.before(end) - pieces.before(start)
+        before = Intervals.union(first, last).before(times)
+        return before[len(start) :] - before[: len(start)]
 
-    return ExposedSplit(
-        transfer=within(sent, stop),
-        wait=within(begin, waited),
-        unknown=within(waited, sent),
-        alone=within(begin[alone], stop[alone]),
-    )
+    found = []
+    for rows in kinds:
+        begin, until, since, stop, single = (
+            column[rows] for column in (summary.exposed_start, waited, sent, summary.exposed_end, alone)
+        )
+        one = ExposedSplit(within(since, stop), within(begin, until), within(until, since),
+                           within(begin[single], stop[single]))  # fmt: skip
+        found.append(one)
+    return found
 
 
 def turns(summary: RankSummary, matched: Matched, waits: JobWaits, place: int) -> tuple[I64, I64]:

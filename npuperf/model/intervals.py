@@ -139,11 +139,13 @@ class Intervals(Struct, frozen=True):
         """Return for each window how much of the set lies in it, ns."""
         if not len(self) or not len(windows):
             return np.zeros(len(windows), np.int64)
-        first = np.searchsorted(self.end, windows.start, side="right")
-        stop = np.searchsorted(self.start, windows.end)
+        reach = np.empty((len(windows), 2), np.int64)
+        first, stop = reach.T
+        first[:] = np.searchsorted(self.end, windows.start, side="right")
+        stop[:] = np.searchsorted(self.start, windows.end)
         length = np.zeros(len(self) + 1, np.int64)
         np.subtract(self.end, self.start, out=length[:-1])
-        inside = np.add.reduceat(length, np.stack([first, stop], axis=1).ravel())[::2]
+        inside = np.add.reduceat(length, reach.ravel())[::2]
         inside -= np.maximum(windows.start - self.start.take(first, mode="clip"), 0)
         inside -= np.maximum(self.end[stop - 1] - windows.end, 0)
         return np.where(first < stop, inside, 0)

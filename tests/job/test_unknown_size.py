@@ -17,7 +17,7 @@ from ranks import MS, bandwidth, ints, link_use, operations, summary
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.device.rank_summary import RankSummary, awaited_ranks, least_wait
+from npuperf.device.rank_summary import RankSummary, awaited_ranks, least_transfer, least_wait
 from npuperf.job.job_study import find_world
 from npuperf.job.match import find_waits, held_up, match, split_exposed
 from npuperf.model.communication import ProcessGroup
@@ -141,7 +141,7 @@ def test_what_was_awaited_is_waiting_for_who_is_not_there() -> None:
 def test_of_a_broadcast_an_early_wait_may_be_for_data() -> None:
     row = {"stay": 10 * MS, "type": "broadcast", "awaited": 9 * MS, "awaited_rank": 1}
     alone = summary(0, operations=operations([row]))
-    assert least_wait(alone).tolist() == [0]
+    assert least_wait(alone, least_transfer(alone)).tolist() == [0]
 
 
 def test_an_operation_that_moves_less_and_takes_far_longer_waits() -> None:
