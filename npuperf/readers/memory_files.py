@@ -85,10 +85,12 @@ _PLANNED: Final = (
 #: The same columns of the tables of a database, in ns and bytes.
 _OP_MEMORY: Final[dict[str, Spelled]] = {
     "name": "name", "size": "size", "start": "allocationTime", "released": ("activeReleaseTime",),
-    "freed": "releaseTime", "allocated": "allocationTotalAllocated", "reserved": "allocationTotalReserved",
+    "freed": "releaseTime", "stream": "streamPtr", "device": "deviceId",
+}  # fmt: skip
+_TOLD_OF_OP_MEMORY: Final[dict[str, Spelled]] = {
+    "allocated": "allocationTotalAllocated", "reserved": "allocationTotalReserved",
     "active": ("allocationTotalActive",), "freed_allocated": "releaseTotalAllocated",
-    "freed_reserved": "releaseTotalReserved", "freed_active": ("releaseTotalActive",), "stream": "streamPtr",
-    "device": "deviceId",
+    "freed_reserved": "releaseTotalReserved", "freed_active": ("releaseTotalActive",),
 }  # fmt: skip
 _MEMORY_RECORD: Final[dict[str, Spelled]] = {
     "component": "component", "time": "timestamp", "allocated": "totalAllocated", "reserved": "totalReserved",
@@ -183,6 +185,15 @@ class MemoryTables(Struct):
         )
 
     # -- What a file or table has.
+
+    def take_from(self, read: Callable[[MemoryTables, bool], None]) -> None:
+        """Have blocks read into this, and the counters at their ends only where their device has no others yet."""
+        read(self, not self.counters)
+        if self.counters and self.blocks.keys() - self.counters.keys():
+            again = MemoryTables()
+            read(again, True)
+            for key in again.told.keys() - self.counters.keys():
+                self.told.setdefault(key, []).extend(again.told[key])
 
     def take_blocks(self, rows: _Rows, *, engine_alone: bool = False) -> None:
         """Take blocks with the allocator's counters at their two ends; of the graph engine's all are its own."""
@@ -292,13 +303,8 @@ def _read_file(path: Path, found: MemoryTables, log: ReadLog) -> None:
     match kind[1] if kind else "":
         case "operator_memory":
             before = log.rows_lost
-            _read_blocks(path, found, log, told=not found.counters)
+            found.take_from(lambda into, told: _read_blocks(path, into, log if into is found else ReadLog(), told=told))
             found.missing(log.rows_lost - before, path.name)
-            if found.counters and found.blocks.keys() - found.counters.keys():  # memory_record lacks a device
-                again = MemoryTables()
-                _read_blocks(path, again, ReadLog(), told=True)
-                for key in again.told.keys() - found.counters.keys():
-                    found.told.setdefault(key, []).extend(again.told[key])
         case "memory_record":
             found.take_records(_rows(path, _RECORDS, ("component", "time", "reserved"), log, needless=_MADE_UP))
         case "npu_module_mem":
@@ -340,21 +346,28 @@ def _rows(
 # -- Tables of a database.
 
 
+def _blocks_of(db: Database, found: MemoryTables, *, told: bool) -> None:
+    """Read blocks, with the allocator's counters where these are ``told`` nowhere else."""
+    columns = db.columns("OP_MEMORY", {**_OP_MEMORY, **(_TOLD_OF_OP_MEMORY if told else {})})
+    for name in ("start", "freed", "released"):
+        columns[name] = np.where(columns[name] < 0, NO_TIME, columns[name])
+    names, device = db.text(columns.pop("name")), columns.pop("device")
+    found.take_blocks(_Rows(columns, {"name": names}, device, db.lose))
+
+
 def memory_of(db: Database) -> MemoryTables:
     """Read what a database has of memory."""
     found = MemoryTables()
-    if db.has("OP_MEMORY"):
-        columns = db.columns("OP_MEMORY", _OP_MEMORY)
-        for name in ("start", "freed", "released"):
-            columns[name] = np.where(columns[name] < 0, NO_TIME, columns[name])
-        names, device = db.text(columns.pop("name")), columns.pop("device")
-        before = db.log.rows_lost
-        found.take_blocks(_Rows(columns, {"name": names}, device, db.lose))
-        found.missing(db.log.rows_lost - before, "OP_MEMORY")
     if db.has("MEMORY_RECORD"):
-        columns = db.columns("MEMORY_RECORD", _MEMORY_RECORD)
+        odd = [f"component <> {number}" for number, text in db.strings.items() if text in _MADE_UP[1]]
+        but = f"WHERE component IS NULL OR ({' AND '.join(odd)})" if odd else ""  # NOT IN takes twice as long
+        columns = db.columns("MEMORY_RECORD", _MEMORY_RECORD, but if "component" in db.has("MEMORY_RECORD") else "")
         names, device = db.text(columns.pop("component")), columns.pop("device")
         found.take_records(_Rows(columns, {"component": names}, device, db.lose))
+    if db.has("OP_MEMORY"):
+        before = db.log.rows_lost
+        found.take_from(lambda into, told: _blocks_of(db, into, told=told))
+        found.missing(db.log.rows_lost - before, "OP_MEMORY")
     if db.has("NPU_MODULE_MEM"):
         columns = db.columns("NPU_MODULE_MEM", {"module": "moduleId", "time": "timestampNs",
                                                 "reserved": "totalReserved", "device": "deviceId"})  # fmt: skip
