@@ -18,7 +18,17 @@ from typing import Any
 import pytest
 
 from npuperf.base.errors import InputError
-from npuperf.base.files import open_input, read_input, scratch_folder, write_atomically, writing_atomically
+from npuperf.base.files import (
+    is_file,
+    is_folder,
+    is_special,
+    is_there,
+    open_input,
+    read_input,
+    scratch_folder,
+    write_atomically,
+    writing_atomically,
+)
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -71,6 +81,18 @@ def special(folder: Path, kind: str) -> Path:
     else:
         path.mkdir()
     return path
+
+
+def test_what_is_there_is_told_and_what_no_path_can_be_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "nowhere").symlink_to("missing")
+    asked = (is_there, is_file, is_folder, is_special)
+    for name, told in (
+        ("file", "1100"), ("link", "1100"), ("", "1011"), ("nowhere", "0000"), ("missing", "0000"), ("file/x", "0000"),
+        ("a\0b", "0000"), ("a" * 5000, "0000"),
+    ):  # fmt: skip
+        assert "".join(str(int(ask(tmp_path / name))) for ask in asked) == told, name
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has these")

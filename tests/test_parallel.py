@@ -168,6 +168,8 @@ def test_other_ways_to_give_no_answer() -> None:
         ([400 * MB], Engine("auto"), Engine("serial", 1)),
         ([1 * MB] * 8, Engine("auto"), Engine("serial", 4)),
         ([1 * MB] * 3, Engine("auto"), Engine("serial", 3)),
+        ([16 * MB] * 2, Engine("auto"), Engine("processes", 2)),  # 32 MB is worth them
+        ([16 * MB, 16 * MB - 1], Engine("auto"), Engine("serial", 2)),
         ([100 * MB] * 64, Engine("auto"), Engine("processes", 8)),
         ([100 * MB] * 3, Engine("auto"), Engine("processes", 3)),
         ([100 * MB] * 64, Engine("auto", 2), Engine("processes", 2)),
@@ -242,10 +244,13 @@ def test_a_worker_that_ends_while_it_starts_holds_nobody_up() -> None:
     ]  # fmt: skip
 
 
-def test_one_rank_alone_is_not_told_to_take_fewer_workers() -> None:
+@pytest.mark.parametrize(
+    ("ranks", "hint"), [(1, "give it more memory"), (2, "give it more memory, or fewer --workers")]
+)
+def test_one_rank_alone_is_not_told_to_take_fewer_workers(ranks: int, hint: str) -> None:
     with pytest.raises(InputError) as died:
-        map_ranks(partial(killed, bad=0), [0], Engine("processes"))
-    assert died.value.hint is not None and str(died.value.hint) == "give it more memory"
+        map_ranks(partial(killed, bad=0), range(ranks), Engine("processes", 2))
+    assert str(died.value.hint) == hint
 
 
 def test_what_the_work_carries_needs_memory_in_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:

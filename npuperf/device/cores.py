@@ -339,12 +339,13 @@ class Sweep(Struct, frozen=True):
         del start, end
         numbers, streams = _streams_of(tasks.stream[index], first, last, len(border) - 1)
 
+        most = max(cores.cube, cores.vector or 0)
+
         def together(amount: I32 | None) -> I32:
             change = np.bincount(first, amount, len(border))
             change -= np.bincount(last, amount, len(border))
             sums = np.cumsum(change, out=change)[:-1]
-            few = max(int(sums.max()), cores.cube or 0, cores.vector or 0) < _FEW
-            return cast(I32, sums.astype(np.int16 if few else np.int32))
+            return cast(I32, sums.astype(np.int16 if max(int(sums.max()), most) < _FEW else np.int32))
 
         return cls(
             tasks=tasks,

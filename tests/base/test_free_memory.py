@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -38,6 +40,27 @@ def test_pandas_is_loaded_when_a_frame_is_wanted_and_not_before() -> None:
 def test_pandas_can_be_loaded_as_ever() -> None:
     code = "from npuperf.base import memory; memory.spare_pandas(); import pandas; print(pandas.Series([1]).sum())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_only_pandas_is_kept_out_and_only_while_arrow_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+
+    def look(_: object) -> None:
+        for name in ("pandas", "colorsys"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            try:
+                looked.append(importlib.import_module(name).__name__)
+            except ModuleNotFoundError as error:
+                looked.append((error.name,))
+
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(array=look))
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    before = list(sys.meta_path)
+    memory.spare_pandas()
+    assert looked == [("pandas",), "colorsys"] and sys.meta_path == before
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace())  # then there is nothing to be spared
+    memory.spare_pandas()
+    assert len(looked) == 2
 
 
 def group(root: Path, path: str, **files: object) -> None:

@@ -13,6 +13,7 @@ from npuperf.advise import load_thresholds
 from npuperf.device.blame import HostThreads
 from npuperf.device.dependencies import KINDS, Namer, find_dependencies
 from npuperf.device.host_events import Nesting
+from npuperf.device.order import NONE, Order, Placed, host_chain, ordered_after
 from npuperf.device.partition import Launches, lay_out
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import Labels
@@ -413,3 +414,80 @@ def test_every_nanosecond_has_the_kind_that_the_rules_give_it(seed):
 def test_the_random_devices_show_every_kind():
     runs = (invented(random.Random(seed)).found(SMALL)[3] for seed in range(60))
     assert {KINDS[k] for waits in runs for k in waits.kind.tolist()} == set(KINDS)
+
+
+# -- Who waits for whom in the replay, asked of every task and every launch by itself.
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_waits_for_events_and_collectives_are_ordered_after_what_was_before(seed):
+    rng = random.Random(seed)
+    made, clock = [], dict.fromkeys((2, 3, 4), 0)
+    for _ in range(rng.randrange(2, 10)):
+        stream = rng.choice(list(clock))
+        start = clock[stream] + rng.randrange(1, 6)
+        kind = rng.choice([Work.COMPUTE, Work.COMPUTE, Work.COMMUNICATION, Work.CONTROL])
+        clock[stream] = start + rng.randrange(1, 6)
+        made.append(T(start, clock[stream], stream, "EVENT_WAIT" if kind == Work.CONTROL else "x", kind))
+    made.append(T(max(clock.values()), max(clock.values()) + 1, 2))
+    tasks = Run(made).columns()
+    rows = [i for i in range(len(tasks)) if tasks.work[i] != Work.CONTROL]
+    zero = tasks.start[rows[0]]
+    position = rng.sample(range(len(rows)), len(rows))
+    columns = (tasks.start[rows] - zero, tasks.end[rows] - zero, tasks.stream[rows], np.array(position))
+    start, end, stream, _ = (column.tolist() for column in columns)
+    expected = [NONE] * len(rows)
+    waits = [(int(t.start) - int(zero), int(t.stream)) for t in made if t.work == Work.CONTROL]
+    for i in range(len(rows)):
+        mine = [j for j in range(i) if stream[j] == stream[i]]
+        ended = [(end[j], j) for j in range(len(rows)) if end[j] <= start[i]]
+        since = start[mine[-1]] if mine else -1_000
+        if ended and any(s == stream[i] and since <= at <= start[i] for at, s in waits):
+            last = max(ended)[1]
+            if stream[last] != stream[i] and position[last] < position[i]:
+                expected[i] = last
+    before = {}
+    for i, row in enumerate(rows):
+        if tasks.work[row] == Work.COMMUNICATION:
+            compute = [j for j, r in enumerate(rows) if tasks.work[r] == Work.COMPUTE and position[j] < position[i]]
+            if compute:
+                before[i] = max(compute, key=position.__getitem__)
+    if all(end[j] <= start[i] for i, j in before.items()):
+        for i, j in before.items():
+            expected[i] = j
+    assert ordered_after(tasks, np.array(rows), Placed.of(*columns)).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_thread_that_was_idle_goes_on_with_what_another_has_launched(seed):
+    """Idle is one of which nothing, or only what surrounds work, is recorded when the other's launch was done."""
+    rng = random.Random(seed)
+    count, skew = rng.randrange(1, 14), rng.randrange(3)
+    begin = sorted(rng.randrange(60) for _ in range(count))
+    thread = [rng.choice([10, 11, 12, -1]) for _ in range(count)]
+    sync = [rng.choice([NONE, NONE, 0, 1]) for _ in range(count)]
+    done = [b + (rng.randrange(8) if s != NONE else 0) for b, s in zip(begin, sync, strict=True)]
+    host = [H(rng.choice(["aten::add", "ProfilerStep#3"]), at, at + rng.randrange(1, 9), on)
+            for on in (10, 11, 12) for at in range(0, 60, 10) if rng.random() < 0.6]  # fmt: skip
+    nesting = Run([T(0, 1)], tuple(host)).nesting()
+    led = np.array([False, True])
+    order = Order(*(np.array(c, np.int64) for c in ([NONE] * count, sync, begin, done, thread)))
+    chain = host_chain(order, nesting, skew, led)
+    rows = {t: i for i, t in enumerate(sorted(set(thread)))}
+    hosts = [i for i in range(count) if thread[i] >= 0]
+    for i in range(count):
+        own, since = thread[i], begin[i]
+        if i in hosts:
+            earlier = [j for j in hosts if j < i]
+            mine = [j for j in earlier if thread[j] == thread[i]]
+            source = mine[-1] if mine else None
+            last = max(earlier, key=lambda j: (done[j], j), default=None)
+            if last is not None and thread[last] != own and done[last] <= begin[i]:
+                now = done[last] + skew - 1
+                busy = any(h.name == "aten::add" and h.thread == own and h.start <= now < h.end for h in host)
+                handed = not mine or done[last] >= done[source]
+                if handed and (not busy or (sync[i] != NONE and led[sync[i]])):
+                    source, own = last, thread[last]
+            since = min(begin[i], begin[hosts[0]] if source is None else done[source])
+        assert (chain.own[i], chain.pred[i]) == (rows[thread[i]], rows[own]), i
+        assert (chain.since[i], chain.host_ns[i]) == (since, begin[i] - since), i

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -236,6 +237,24 @@ def test_convolutions_counted_one_by_one() -> None:
                          out_formats="NCHW")) == exact  # fmt: skip
         assert flop(cost("Conv2DBackpropFilter", f"{xs};4;{ys}", "FLOAT16;INT32;FLOAT16", ws, "FLOAT16", formats="NCHW",
                          out_formats="NCHW")) == exact  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_convolutions_of_volumes_by_counting(seed: int) -> None:
+    """One more direction, and either order of the channels; of six sizes nobody knows which is which."""
+    rng = random.Random(seed)
+    n, inside, out, *window = (rng.randint(1, 3) for _ in range(6))
+    sizes = [rng.randint(w, 4) for w in window]
+    left = [size - w + 1 for size, w in zip(sizes, window, strict=True)]
+    count = sum(1 for _ in itertools.product(*map(range, (n, out, inside, *left, *window))))
+    for order, kernel, x, w, y in (
+        ("NCDHW", "NCDHW", (n, inside, *sizes), (out, inside, *window), (n, out, *left)),
+        ("NDHWC", "DHWCN", (n, *sizes, inside), (*window, inside, out), (n, *left, out)),
+    ):
+        xs, ws, ys = (",".join(map(str, shape)) for shape in (x, w, y))
+        told = {"formats": f"{order};{kernel}", "out_formats": order}
+        assert flop(cost("Conv3D", f"{xs};{ws}", "FLOAT16", ys, **told)) == (2 * count, 2 * count)
+        assert cost("Conv3D", f"1,{xs};{ws}", "FLOAT16", ys, **told) is None
 
 
 def test_convolutions_in_blocks_of_channels() -> None:
@@ -578,6 +597,14 @@ def test_every_kind_is_held_by_hand() -> None:
     assert len(types) == len(set(types))
     for kind in KINDS:
         assert kind.source and any(f'"{type}' in here for type in kind.types), kind.name
+
+
+def test_products_and_attention_are_of_cube_cores_and_no_other_kind_is() -> None:
+    """On vector cores alone they have no cost: what bears their name there is another operator."""
+    for kind in KINDS:
+        where = kind.cost.__module__.rpartition(".")[2]
+        assert kind.cube == (where in ("attention_formulas", "cube_formulas")), kind.name
+    assert cost("FlashAttentionScore", _FA, _FA_TYPES, _FA_OUT, _FA_OUT_TYPES, core="AI_VECTOR_CORE") is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 from build import analyze_path
-from memory_plan import MIB, Block, Plan, Training, write_memory
+from memory_plan import MIB, STEP, Block, Plan, Training, write_memory
 
 from npuperf.device.sections import PARTS
 from npuperf.model.memory_result import Memory, TrainingPart
@@ -104,6 +104,17 @@ def test_classes_of_a_training(tmp_path: Path) -> None:
     assert [s.step for s in found.steps] == [1, 2, 3, 4]
     assert [s.kept_bytes for s in found.steps] == [32 * MIB, 0, 0, 0]
     assert all(a.inferred == (a.class_ in ("activation", "gradient")) for a in found.alive)
+
+
+@pytest.mark.parametrize("block", [Block(1_000, 2_000, 3000 * MIB, "aten::early"),
+                                   Block(4 * STEP - 100_000, 4 * STEP - 50_000, 3000 * MIB, "aten::late")])  # fmt: skip
+def test_what_no_launch_asks_for_or_gives_back_is_of_no_part_of_training(tmp_path: Path, block: Block) -> None:
+    """Before the first launch nothing can have given a block back, and behind the last one nothing asks for any."""
+    folder, plan = Training().write(tmp_path), Training().plan()
+    blocks = tuple(sorted((*plan.blocks, block), key=lambda one: one.start))
+    write_memory(Plan(plan.before, blocks, sampled=plan.sampled), folder / "ASCEND_PROFILER_OUTPUT")
+    (found,) = (alive for alive in memory_of(folder).alive if alive.operator == block.name)
+    assert (found.class_, found.inferred, found.bytes) == ("temporary", False, block.size)
 
 
 def test_a_leak_is_what_every_step_keeps(tmp_path: Path) -> None:

@@ -556,6 +556,16 @@ def test_only_those_that_vanished_count_for_what_they_took(tmp_path: Path) -> No
     )
 
 
+def test_of_what_vanished_only_compute_can_have_been_fused(tmp_path: Path) -> None:
+    """With 3 kernels of 10 µs a collective of 40 µs vanished; another one that came has replaced none of them."""
+    others = [replace(k, start=k.start + 60_000, dur=40_000, core="COMMUNICATION", block=0, mix=0) for k in fused(1, 1)]
+    old, new = ([replace(k, name=f"{t}_{i}", type=t) for i, k in enumerate(others)] for t in ("hcom_send_", "hcom_a_"))
+    after = fused(1, 25_000, name="te_superkernel_0123abcd")
+    (check,) = checks(tmp_path, [*graph(1, STEPS), *old], [*after, *new])
+    assert (check.kernels, check.compared.old_ns, check.compared.new_ns) == (3, 30_000, 25_000)
+    assert check.compared.verdict == "better" and "hcom" not in str(check.reason)
+
+
 def test_kernels_that_others_may_have_replaced_prove_nothing(tmp_path: Path) -> None:
     """Three of 10 µs vanished and 25 µs came; but also another type, or a SuperKernel that names what it holds."""
     after = fused(1, 25_000, name="te_superkernel_0123abcd")

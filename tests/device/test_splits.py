@@ -344,6 +344,26 @@ def test_rules_of_stream_limits_are_none_of_the_graph_engine_s(
     )
 
 
+@pytest.mark.parametrize(("mode", "status"), [("ge", "violated"), ("eager", "unknown")])
+@pytest.mark.parametrize(
+    ("streams", "words"),
+    [((), None), ((7,), None), ((5,), "1 AI CPU operator on"), ((7, 2, 5, 2), "3 AI CPU operators on")],
+)
+def test_operators_on_ai_cpu_are_counted_on_limited_streams(
+    mode: str, status: str, streams: tuple[int, ...], words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_mode(monkeypatch, mode)
+    kernels = kernels_of(COMPETING, schedule(COMPETING, CHIP))
+    last = max(k.start + k.dur for k in kernels)
+    for i, stream in enumerate(streams):
+        kernels.append(K(last + i * 1_000, 500, f"Unique_{i}", "Unique", "AI_CPU", stream, 1, 0))
+    found = device(ascend_pt(tmp_path, kernels, cores=f"{CUBE},{VECTOR}"), cores_of={2: (4, 8), 5: (4, 8)})
+    (split,) = (s for s in found.core_splits if s.asked)
+    told = [(rule.status, str(rule.detail)) for rule in split.rules if str(rule.rule) == "AI CPU"]
+    assert [one for one, _ in told] == ([status] if words else [])
+    assert all(words is not None and detail.startswith(words) for _, detail in told)
+
+
 #: What limits cores, and what switches streams, in each way of executing: TorchAir's pages on core limits and streams.
 NAMES = {
     "ge": ("torchair.scope.limit_core_num", "torchair.scope.npu_stream_switch"),

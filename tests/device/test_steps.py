@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from conftest import run_cli
 
 from npuperf.advise import load_thresholds
 from npuperf.device.partition import Launches, lay_out, span_of
-from npuperf.device.steps import _cells
+from npuperf.device.steps import _cells, _cheapest
 from npuperf.model.result import Device
 from npuperf.model.tasks import NO_TIME, Tasks, Work
 
@@ -212,3 +213,19 @@ def test_every_nanosecond_counts_for_what_it_is(seed: int) -> None:
         assert int(host[i] + compute[i]) == found.count("host") + found.count("compute")  # slow launches take compute
         assert int(unknown[i]) == found.count("unknown")
         assert len(set(found) & {"compute"}) == 0 or set(found) == {"compute"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_all_ways_to_cut_runs_into_phases_none_is_cheaper(seed: int) -> None:
+    """What a run has of other kinds costs its time, and every border as much as is asked."""
+    rng = random.Random(seed)
+    count, border = rng.randrange(1, 6), rng.choice([0, 3, 8, 30])
+    weights = np.array([[rng.randrange(10) for _ in range(4)] for _ in range(count)], np.float64)
+    length = weights.sum(axis=1).astype(np.int64)
+
+    def price(states: tuple[int, ...]) -> float:
+        others = sum(length[i] - weights[i, state] for i, state in enumerate(states))
+        return float(others) + border * sum(a != b for a, b in itertools.pairwise(states))
+
+    found = tuple(_cheapest(weights, length, border).tolist())
+    assert price(found) == min(map(price, itertools.product(range(4), repeat=count)))

@@ -413,3 +413,15 @@ def test_how_far_the_host_was_ahead_is_said_of_the_time_of_which_it_is_known() -
     assert "50.0 % of the compute time of which that is known, 10.0 % of all, ran with the host less than" in said
     said = str(give_verdict(split, Pace(1_000, 1_000, 500, 10, 0), load_thresholds({})).reason)
     assert "50.0 % of compute time ran with the host less than" in said
+
+
+def test_the_shares_of_waiting_for_the_host_are_said() -> None:
+    """Of 2,000 ns the device waits 400 for launches and 300 while they are on their way."""
+    split = Partition(span_ns=2_000, compute_ns=1_300, comm_exposed_ns=0, other_exposed_ns=0, idle_ns=700,
+                      host_wait_ns=400, launch_latency_ns=300, dependency_wait_ns=0, unattributed_ns=0)  # fmt: skip
+    pace = Pace(1_300, 1_300, 1_300, 10, 0)
+    found = give_verdict(split, pace, load_thresholds({}))
+    assert found.bound == "host"
+    assert "waiting for the host (20.0 % of span) and launch latency (15.0 %) are together above" in str(found.reason)
+    said = str(give_verdict(split, pace, load_thresholds({}), latency_known=False).reason)
+    assert "waiting for the host, launch latency included, takes 20.0 % of span" in said

@@ -43,7 +43,10 @@ EXPLAINED = Path(__file__).with_name("explained.txt")
 #: Tests of a room that lie elsewhere.
 ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py"],
-    "base": ["tests/test_files.py", "tests/test_notes.py", "tests/test_parallel.py", "tests/test_streams.py"],
+    "base": [
+        *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
+        *("tests/readers/test_plain_events.py", "tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
+    ],
     "model": ["tests/against/test_noise.py", "tests/device"],
     "cli": ["tests/test_api.py"],
 }

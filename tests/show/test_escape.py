@@ -97,6 +97,7 @@ def test_json_says_the_same_in_another_spelling() -> None:
 def test_a_command_is_one_line_and_runs_with_the_word_itself(word: str) -> None:
     command = escape.for_shell("printf", "%s", word)
     assert command.isprintable() and len(shlex.split(command)) == 3
+    assert ("$'" in command) == (not word.isprintable())  # bash alone knows such a string
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
     assert done.stdout.decode() == word
 
