@@ -7,7 +7,7 @@ after by as much, once or twice; ends that are apart otherwise are of programs t
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, Literal
@@ -69,7 +69,7 @@ def look(ranks: Sequence[RankSummary], matched: Matched) -> tuple[Runs | None, l
     runs = _find_runs(ranks, matched, meetings)
     if runs is not None or all(_settled(own) for own in meetings):
         return runs, []
-    return None, _find_jumps(len(ranks), matched, chosen)
+    return None, _find_jumps(len(ranks), matched, chosen, meetings)
 
 
 def find_set_backs(ranks: Sequence[RankSummary], matched: Matched) -> dict[int, SetBack]:
@@ -207,8 +207,13 @@ def _apart(ranks: Sequence[RankSummary], meeting: _Meeting, places: tuple[int, i
 
 def _steady(time: F64, apart: F64) -> bool:
     """Tell whether ends lie a constant and a drift apart, without looking closer."""
+    return bool(np.mean(_in_place(time, apart)) >= _MOST)
+
+
+def _in_place(time: F64, apart: F64) -> Mask:
+    """Tell which ends lie no further from most of them than a drift explains."""
     most = 2 * ENDS_APART + DRIFT_MOST * float(np.ptp(time))
-    return bool(np.mean(np.abs(apart - np.median(apart)) <= most) >= _MOST)
+    return np.asarray(np.abs(apart - np.median(apart)) <= most)
 
 
 def _settled(meeting: _Meeting) -> bool:
@@ -271,13 +276,38 @@ def _moved(own: F64, jumps: Sequence[_Set]) -> F64:
     return np.asarray(own + sum((np.where(own >= jump.at, jump.by, 0.0) for jump in jumps), np.zeros(len(own))))
 
 
-def _find_jumps(ranks: int, matched: Matched, chosen: Mask) -> list[Jump]:
-    """Return where clocks were set; what most clocks say at that time counts."""
+def _told_by_one(meetings: Sequence[_Meeting]) -> dict[int, list[list[_Set]]]:
+    """Return by place where clocks were set if it was not that of the one other rank that tells it."""
+    told = defaultdict[int, list[list[_Set]]](list)
+    for meeting in meetings:
+        if _settled(meeting):
+            continue
+        (first, own), *others = meeting.items()
+        for place, theirs in others:
+            one, two = own.beside(theirs)
+            for mine, at, known in ((first, one.end, two.end), (place, two.end, one.end)):
+                found = _jumps_in(at, known)
+                if 0 < len(found) <= _JUMPS_MOST:
+                    told[mine].append(found)
+    return told
+
+
+def _find_jumps(ranks: int, matched: Matched, chosen: Mask, meetings: Sequence[_Meeting]) -> list[Jump]:
+    """Return where clocks were set; what most clocks say at that time counts.
+
+    Ranks that have few ends in common with those that are known do not tell it by these alone: of what another rank
+    tells, that counts which more of them agree with than with a clock that nobody set.
+    """
     ends = Ends.of(matched, chosen)
     raw: list[list[_Set]] = [[] for _ in range(ranks)]
+    told = _told_by_one(meetings)
 
     def fit(rank: int, every: F64, own: F64, known: F64) -> tuple[F64, tuple[float, float]]:
-        raw[rank] = found if len(found := _jumps_in(own, known)) <= _JUMPS_MOST else []
+        def agreeing(jumps: Sequence[_Set]) -> int:
+            return int(np.count_nonzero(_in_place(known, known - _moved(own, jumps))))
+
+        found = _jumps_in(own, known) or max(([], *told.get(rank, ())), key=agreeing)
+        raw[rank] = found if len(found) <= _JUMPS_MOST else []
         return _moved(every, raw[rank]), line(_moved(own, raw[rank]), known)
 
     offset, drift = walk(ends, ranks, fit)
