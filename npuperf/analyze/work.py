@@ -20,7 +20,7 @@ from npuperf.analyze.examine import Earlier, Examined, Ranked, examine
 from npuperf.analyze.request import Question
 from npuperf.base import __version__
 from npuperf.base.errors import InputError, UsageError
-from npuperf.base.files import total_bytes
+from npuperf.base.files import few, total_bytes
 from npuperf.base.messages import Message, Series, chain, say, say_n, series
 from npuperf.base.parallel import Engine
 from npuperf.base.units import NS_PER_S
@@ -366,6 +366,7 @@ def work_out(
     if any(e.judged for e in examined):
         alone = [e.judged or e.listed for e in examined]
         judged_operators, judged_kernels = _merged(alone, question.top, thresholds)
+    failed = [message for log in (context, *(s.log for s in sources)) for message in log.failed]
     result = Result(
         tool=Tool(name="npuperf", version=__version__),
         input=_input(question, recording, sources, context, twice),
@@ -377,7 +378,7 @@ def work_out(
         judged_kernels=judged_kernels,
         findings=advised_once(sort_findings(together.findings)),
         what_if=together.what_if,
-        cluster=together.cluster and _with_unread(together.cluster, errors),
+        cluster=together.cluster and _with_unread(together.cluster, errors, [*recording.notes, *failed]),
         runs=together.runs,
         hosts=[host.run for host in hosts],
         thresholds=thresholds.as_dict(),
@@ -387,16 +388,14 @@ def work_out(
         gates=tuple(judge_cores(e, [of_one[i] for of_one in checked]) for i, e in enumerate(question.expect)),
         **exported,
     )
-    return result, not errors and all(log.settled for log in (context, *(s.log for s in sources)))
+    return result, not (errors or failed)
 
 
-def _with_unread(cluster: Cluster, errors: list[InputError]) -> Cluster:
-    """Add why ranks that are there were not loaded: a short report of a job shows no other notes."""
-    if not errors:
-        return cluster
-    unread = say_n("{n} source could not be read: {why}", "{n} sources could not be read; the first: {why}",
-                   len(errors), why=errors[0].what)  # fmt: skip
-    return structs.replace(cluster, notes=[unread, *cluster.notes])
+def _with_unread(cluster: Cluster, errors: list[InputError], others: list[Message]) -> Cluster:
+    """Add why ranks that are there were not loaded, and what else was not read: a short report shows no other notes."""
+    unread = [say_n("{n} source could not be read: {why}", "{n} sources could not be read; the first: {why}",
+                    len(errors), why=errors[0].what)] if errors else []  # fmt: skip
+    return structs.replace(cluster, notes=[*unread, *few(others), *cluster.notes])
 
 
 def _part_of_job(
@@ -418,7 +417,7 @@ def _part_of_job(
         log.files += other.files
         log.lost += other.lost
         log.warnings += other.warnings
-        log.settled &= other.settled
+        log.failed += other.failed
     return as_part_of_job(examined, [s for _, summaries in found for s in summaries], question, thresholds)
 
 
@@ -427,7 +426,7 @@ def _operations(reading: Reading, step: int | None) -> tuple[ReadLog, list[RankS
     log = ReadLog()
     log.add(reading.log)
     if reading.error is not None:
-        log.warn(reading.error.message)
+        log.fail(reading.error.message, reading.error)
     found = [summarise_without_kernels(profile, step) for profile in reading.handed_over()]
     return log, [summary for summary in found if summary is not None]
 

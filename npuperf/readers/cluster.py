@@ -67,7 +67,7 @@ def read_cluster(source: Source, log: ReadLog) -> tuple[DeviceProfile, ...]:
         hint = say("give the folder that has cluster_step_trace_time.csv, too, or the ranks' own folders")
         raise next(iter(failures), InputError(none, hint=hint))
     for failure in failures:
-        log.warn(say("{failure}; the other files were used", failure=failure.what))
+        log.fail(say("{failure}; the other files were used", failure=failure.what), failure)
     book = read_groups(source.groups, log)
     if links and not communication:
         log.missing.append(say("{what}: {consequence}", what=say("cluster_communication_matrix.json is not used"),

@@ -124,7 +124,7 @@ def read_groups(paths: Iterable[Path], log: ReadLog) -> GroupBook:
         try:
             book.take(_read_groups(path, log))
         except InputError as error:
-            log.warn(say("{failure}; the ranks of its groups are unknown", failure=error.what))
+            log.fail(say("{failure}; the ranks of its groups are unknown", failure=error.what), error)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             log.warn(
                 say("{path}: cannot be read ({why}); the ranks of its groups are unknown",

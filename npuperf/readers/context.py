@@ -281,7 +281,7 @@ def _json(path: Path, log: ReadLog) -> dict[str, Any]:
     try:
         return read_note(path)
     except InputError as error:
-        log.warn(say("{failure}; what it describes is unknown", failure=error.what))
+        log.fail(say("{failure}; what it describes is unknown", failure=error.what), error)
         return {}
 
 
@@ -516,8 +516,8 @@ def read_exports(files: Iterable[Path], log: ReadLog) -> None:
         try:
             log.exported.setdefault(name, []).extend(EXPORTS[name].read(path, log))
         except InputError as error:
-            log.warn(say("{failure}; what the exporter summed or suggested there is not shown", failure=error.what))
-            log.settled &= not isinstance(error.__cause__, OSError)
+            shown = say("{failure}; what the exporter summed or suggested there is not shown", failure=error.what)
+            log.fail(shown, error)
         else:
             log.use(path)
     log.exported.update(merged_exports([log]))

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from npuperf.base.errors import InputError
 from npuperf.base.messages import Message
 from npuperf.model.result import Lost
 
@@ -20,8 +21,8 @@ class ReadLog(Struct):
 
     ``events``: how many events with a duration the timeline has, of the host too; ``kineto``: which dialect it is in.
     ``tasks_lost``, ``events_lost``: rows that would have been device tasks, and events of the timeline.
-    ``settled``: no file failed in a way that may be over the next time. ``exported``: tables that the exporter wrote
-    itself, by their fields in a result.
+    ``failed``: of the warnings those of files that may be read the next time. ``exported``: tables that the exporter
+    wrote itself, by their fields in a result.
     """
 
     files: list[str] = field(default_factory=list)
@@ -32,7 +33,7 @@ class ReadLog(Struct):
     events: int = 0
     tasks_lost: int = 0
     events_lost: int = 0
-    settled: bool = True
+    failed: list[Message] = field(default_factory=list)
     exported: dict[str, list[Any]] = field(default_factory=dict)
 
     def use(self, *files: object) -> None:
@@ -60,12 +61,18 @@ class ReadLog(Struct):
         if message not in self.warnings:
             self.warnings.append(message)
 
+    def fail(self, message: Message, error: InputError) -> None:
+        """Record what could not be read; where the system is at fault, and not the file, it may do better next time."""
+        self.warn(message)
+        if isinstance(error.__cause__, OSError):
+            self.failed.append(message)
+
     def add(self, other: ReadLog) -> None:
         """Take over what another log has."""
         self.files += other.files
         self.lost += other.lost
         self.missing += other.missing
-        self.settled &= other.settled
+        self.failed += other.failed
         self.events += other.events
         self.tasks_lost += other.tasks_lost
         self.events_lost += other.events_lost

@@ -231,8 +231,8 @@ def _recalled(source: Source, progress: Progress | None, cache: Cache | None) ->
         read = read_source(source, log, progress)
     except InputError as error:
         return Reading(source, log, error=error)
-    # What is not settled may be another one the next time, and of files that changed meanwhile who knows what was read.
-    if cache and key and log.settled and key == EntryKey.of(source.root, paths_of(source), source):
+    # What failed may be read the next time, and of files that changed meanwhile who knows what was read.
+    if cache and key and not log.failed and key == EntryKey.of(source.root, paths_of(source), source):
         cache.put(key, _Kept(log, read.profiles, read.host))
     return Reading(source, log, [*read.profiles], host=read.host)
 

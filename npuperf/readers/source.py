@@ -385,8 +385,7 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     if not kernels and timeline is None and not recorded:  # of a table, if there is one, the failure comes first
         raise next(iter(found.failures), nothing)
     for failure in found.failures:
-        log.warn(say("{failure}; the other files were used", failure=failure.what))
-        log.settled &= not isinstance(failure.__cause__, OSError)  # else the file itself is at fault
+        log.fail(say("{failure}; the other files were used", failure=failure.what), failure)
     lacks = (
         (timeline is None, _NO_TIMELINE),
         (not kernels and not source.db, _NO_TABLE),

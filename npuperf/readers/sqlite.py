@@ -425,16 +425,16 @@ class Database(Struct):
 
     def _cannot_read(self, table: str, error: Exception, read: int | None = None) -> None:
         path, why = str(self.path), str(error)
-        if is_io(error):
-            self.log.settled = False  # the disk, or the network, may do better the next time
-        elif why == _ENDLESS:
+        if why == _ENDLESS:
             why = "the file is damaged: it leads to more rows than it has room for"
-        if read is None:
-            self.log.warn(say("{path}: table {table} cannot be read: {why}", path=path, table=table, why=why))
-            return
-        self.log.warn(say_n("{path}: table {table}: reading stopped after {n} row: {why}",
-                            "{path}: table {table}: reading stopped after {n} rows: {why}",
-                            read, path=path, table=table, why=why))  # fmt: skip
+        told = say("{path}: table {table} cannot be read: {why}", path=path, table=table, why=why)
+        if read is not None:
+            told = say_n("{path}: table {table}: reading stopped after {n} row: {why}",
+                         "{path}: table {table}: reading stopped after {n} rows: {why}",
+                         read, path=path, table=table, why=why)  # fmt: skip
+        self.log.warn(told)
+        if is_io(error):  # the disk, or the network, may do better the next time
+            self.log.failed.append(told)
 
 
 @contextmanager

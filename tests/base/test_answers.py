@@ -17,6 +17,7 @@ from conftest import run_cli
 from npuperf.base import cache
 from npuperf.base.errors import unreadable
 from npuperf.base.files import MANIFEST
+from npuperf.base.notes import read_note
 from npuperf.base.trust import secret
 from npuperf.model.device import DeviceProfile
 from npuperf.readers.find import Source, find
@@ -183,6 +184,26 @@ def test_a_file_that_the_system_did_not_let_us_read_is_read_again(
     assert kept(tmp_path) == 0
     assert said(path) == said(path, "--no-cache")
     assert kept(tmp_path) == 2
+
+
+def test_a_note_that_the_system_did_not_let_us_read_is_told_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the short screen of a job, too, and of one rank of it; nothing is kept of that rank."""
+    path = copied("pipeline_job", tmp_path)
+    fresh = said(path, "--no-cache")
+
+    def broken(note: Path) -> object:
+        if "rank_2" in str(note):
+            raise unreadable(note, OSError(errno.EIO, "Input/output error")) from OSError()
+        return read_note(note)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("npuperf.readers.context.read_note", broken)
+        short = said(path, "--engine", "serial")
+    assert "Input/output error" in short and "Input/output error" not in fresh
+    assert kept(tmp_path) == 3  # the columns of the other ranks
+    assert said(path) == fresh
 
 
 def test_what_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
