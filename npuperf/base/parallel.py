@@ -324,6 +324,7 @@ def _connected(engine: Engine) -> Iterator[Client]:
         return
     with scratch_folder() as scratch:  # else dask makes one where the user has such things, and leaves it there
         asked = {"distributed.scheduler.allowed-failures": 1, "temporary-directory": str(scratch)}
+        asked["distributed.worker.use-file-locking"] = False  # nobody else is in there, and a file system may have none
         with dask.config.set(asked), held_back(signal.SIGINT):
             cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
         try:
