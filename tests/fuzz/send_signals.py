@@ -224,6 +224,8 @@ def _left(head: int) -> int:
 
 def main() -> int:
     """Try as many as are asked for."""
+    for name in set(_SIGNALS):  # a shell has those that it starts in the background ignore some
+        signal.signal(getattr(signal, f"SIG{name}"), signal.default_int_handler if name == "INT" else signal.SIG_DFL)
     folder = Path(tempfile.mkdtemp(prefix="npuperf-signals-"))
     try:
         with ExitStack() as until:
