@@ -2,8 +2,11 @@
 
 Needs torch. The agent counts in this process; steps with its wrapper and steps without take turns, in short stretches,
 so that both see the same machine. First of an optimizer that does nothing, called in a row: what remains is npuperf's
-own, as fast as it gets. Then within the training of a small model, which uses the processor's caches, too: what users
-pay.
+own, as fast as it gets. Then within the training of a small model, whose work turns npuperf out of the processor's
+caches: what users pay. There the difference of two whole steps would be lost in how much these vary, and a method that
+is exchanged before each step leaves what runs every step in a program colder than it is. So there the wrapper's own
+time is read: from the call to where the step begins, and from where it has ended to the return, less the same without
+the wrapper.
 
     python benchmarks/bench_waiting_step.py [--pairs 600]
 
@@ -22,13 +25,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Calls in a stretch: short enough to be left alone by the scheduler now and then.
 CALLS = 100
+#: Steps of a training in a stretch: each but the first finds what the one before has left of the caches.
+STRETCH = 10
 
 
-def took(step: Callable[[object], object], of: object, calls: int = CALLS) -> float:
+def took(step: Callable[[Any], object], of: object, calls: int = CALLS) -> float:
     """Return the time of a call, µs."""
     began = time.perf_counter()
     for _ in range(calls):
@@ -46,26 +52,32 @@ def compare(label: str, pairs: int, plain: Callable[[object], object], mine: Cal
           f"pairs: median {middle:+.2f} us, quartiles {low:+.2f} to {high:+.2f} us")  # fmt: skip
 
 
-def within(label: str, pairs: int, kind: type, train: Callable[[], None]) -> None:
-    """Let the class have its step and ours in turns while a model is trained; compare the thread's time.
+def within(label: str, pairs: int, step: Callable[[object], object], wrap: Callable[..., Any], of: object,
+           train: Callable[[Callable[[object], object]], tuple[int, int]]) -> None:  # fmt: skip
+    """Train by a step with our wrapper and without, in stretches that take turns; compare what is not the step's own.
 
-    A pair is two steps that follow each other, whose order changes: what else the machine does in the long run meets
-    both alike. Between the ranks that are named the median is with 95 % certainty, however the differences spread.
+    Between the ranks that are named the median is with 95 % certainty, however the pairs' differences spread.
     """
-    mine = vars(kind)["step"]
-    found = []
-    for number in range(pairs):
-        times = []
-        for step in (mine.__wrapped__, mine)[:: -1 if number % 2 else 1]:
-            kind.step = step  # type: ignore[attr-defined]
-            began = time.thread_time_ns()
-            train()
-            times.append(time.thread_time_ns() - began)
-        found.append((times[1] - times[0]) * (-1 if number % 2 else 1) / 1e3)
-    found.sort()
+    marks = [0, 0]
+
+    def timed(this: object) -> None:
+        marks[0] = time.perf_counter_ns()
+        step(this)
+        marks[1] = time.perf_counter_ns()
+
+    def stretch(call: Callable[[object], object]) -> float:
+        found = []
+        for _ in range(STRETCH + 2):
+            called, returned = train(call)
+            found.append(marks[0] - called + returned - marks[1])
+        return statistics.median(found[2:]) / 1e3  # the first ones find what the other stretch has left
+
+    wrapped = wrap(timed)
+    both = [(stretch(timed), stretch(wrapped)) for _ in range(pairs)]
+    found = sorted(mine - plain for plain, mine in both)
     middle, half = pairs // 2, round(0.98 * pairs**0.5)
     spread = f"between {found[middle - half]:+.2f} and {found[middle + half]:+.2f} us"
-    print(f"{label}, within training: median {found[middle]:+.2f} us of {pairs} pairs, {spread}")
+    print(f"{label}, within training: median {found[middle]:+.2f} us of {pairs} pairs of {STRETCH} steps, {spread}")
 
 
 def measure(pairs: int) -> None:
@@ -82,17 +94,21 @@ def measure(pairs: int) -> None:
 
     empty, real = Empty(model.parameters(), {}), torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def train(_: object = None) -> None:
+    def train_by(step: Callable[[object], object]) -> tuple[int, int]:
         model(torch.ones(16, 64)).sum().backward()
-        real.step()
+        called = time.perf_counter_ns()
+        step(real)
+        returned = time.perf_counter_ns()
         real.zero_grad()
+        return called, returned
 
-    whole = min(took(train, None, 5) for _ in range(100))
+    whole = min(took(train_by, torch.optim.SGD.step, 5) for _ in range(100))
     mine = vars(Empty)["step"]
     agent = sys.modules["_npuperf_agent"]._session
     label = "standby" if agent.is_idle else "waiting"
     compare(label, pairs, mine.__wrapped__, mine, empty, whole)
-    within(label, pairs * 20, torch.optim.SGD, train)
+    plain = vars(torch.optim.SGD)["step"].__wrapped__
+    within(label, pairs, plain, agent._heard._optimizers._wrap, real, train_by)
     if not agent.is_idle:
         agent._heard.unfollow()  # as at the end of the window
         compare("kept by somebody, after the window", pairs, mine.__wrapped__, mine, empty, whole)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,22 +51,50 @@ def test_the_window_by_brute_force() -> None:
     ],
 )
 def test_a_step_ends_when_an_optimizer_comes_round_again(events: str, steps: list[int]) -> None:
-    from npuperf.record.agent.sources import once_per_round
+    from npuperf.record.agent.sources import Turn, once_per_round
 
     objects = {name: object() for name in set(events)}
     ended: list[int] = []
-    now = [0]
+    now, turn = [0], Turn()
     event = once_per_round(lambda: ended.append(now[0]))
     for now[0], name in enumerate(events):
-        event(objects[name])
+        event(objects[name], turn)
     assert ended == steps
+    assert made_by_steps_that_only_count(events) == len(steps)
+
+
+def made_by_steps_that_only_count(events: str) -> int:
+    """Count as far as can be without telling anybody."""
+    from types import SimpleNamespace
+
+    from npuperf.record.agent.sources import Source, Turns, once_per_round
+
+    class Optimizer:
+        def step(self) -> None:
+            pass
+
+    turns = Turns()
+    turn, told, times = turns[threading.get_ident()], [0], list[int]()
+
+    def ended() -> None:
+        told[0] += 1
+        turn.step += 1
+
+    source = Source(SimpleNamespace(), once_per_round(ended), turns)
+    source.replace(Optimizer, "step")
+    turn.quiet_until, turn.tell_at, turn.note = 1000, 1 << 70, times.append
+    objects = {name: Optimizer() for name in set(events)}
+    for name in events:
+        objects[name].step()
+    assert told[0] + len(times) == turn.step and (len(events) < 3 or times)
+    return int(turn.step)
 
 
 def test_nested_steps_count_once() -> None:
     """Subclasses call their parents' step; wrappers call the optimizer they wrap."""
     from types import SimpleNamespace
 
-    from npuperf.record.agent.sources import optimizers
+    from npuperf.record.agent.sources import Turns, optimizers
 
     class Optimizer:
         def __init__(self) -> None:
@@ -80,7 +109,9 @@ def test_nested_steps_count_once() -> None:
             return super().step()
 
     seen: list[object] = []
-    source = optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), seen.append)
+    source = optimizers(
+        SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), lambda of, _: seen.append(of), Turns()
+    )
     plain, derived = Optimizer(), Derived()
     assert (plain.step(), derived.step(), derived.step()) == ("done", "done", "done")
     assert seen == [plain, derived, derived]
@@ -171,7 +202,7 @@ def session(tmp_path: Path) -> Session:
     done = dict.fromkeys(("open", "close", "let_go", "step"), lambda *_: None)
     made.engine = SimpleNamespace(**done, name="cpu", said="", ready=lambda: True, facts=dict, can_stop=lambda: True,
                                   overtaken_by=set(), folders=lambda _: ["trace"], hears_all_threads=False)  # fmt: skip
-    made.step = 20
+    made._turn.step = 20
     return made
 
 
@@ -190,7 +221,7 @@ def test_recording_after_the_programs_own_profiler_begins_with_its_first_step(se
     """Not with the step of warm-up."""
     session.status.document["state"] = "aside"
     session._open()
-    for session.step in (21, 22):
+    for session._turn.step in (21, 22):
         session._advance()
     said = session.status.document
     assert said["recorded"] == [21]

@@ -17,7 +17,7 @@ from .engines import say, words_of_threads
 from .exits import EndOfThread, Exits, undisturbed
 from .history import History
 from .rivals import Rivals, Scopes
-from .sources import OVER, RECORD, WARM_UP, Listening, Window
+from .sources import OVER, RECORD, WARM_UP, Listening, Turn, Turns, Window
 from .status import PULSE, Status, importing, is_launcher, number, rank_of_process
 
 #: Steps timed after the last window, to compare with the steps inside it.
@@ -62,7 +62,9 @@ class Session:
         self.history: History | None = None
         self.rivals = Rivals(self._met, self.explicit_step)
         self._scopes: Any = None
-        self._heard = Listening(None, self._tick, self._range_begins)
+        #: What every thread does; each writes its own.
+        self._turns = Turns()
+        self._heard = Listening(None, self._tick, self._range_begins, self._turns)
         self.exits = Exits(self.finish)
         self._make_locks()
         self._begin(plan)
@@ -77,39 +79,44 @@ class Session:
         """Begin with a plan as if nothing had happened before; in standby, if that is the first one."""
         self.is_idle = self._requests is not None and plan is self._first_plan
         self.plan = plan
-        #: Steps of every thread, by its ident; each writes its own. By 0: of threads whose ident another one has got.
-        self._steps: dict[int, int] = {}
+        self._forget_steps()
+        #: The turn of the thread whose steps count.
+        self._turn = Turn()
         if not self.is_idle:
             self.status = Status(plan["status"])
         else:  # what the program has had recorded by itself is kept
             self.status = self._first_status = self._first_status or Status(plan["status"])
             self.status.document["state"] = "standby"
-        self.status.threads = self._steps
+        self.status.threads = self._turns
         self.window = Window(plan)
         self.rivals.may("aside" if self.is_idle else plan.get("own_profiler", "aside"))
         #: How often the program's own profiler has cut a window short before a step of it was recorded.
         self._cut = 0
         self._was_put_off = False
-        self.step = self._opened = 0
+        self._opened = 0
         self.is_open = False
         self.is_over = False
         self.has_recorded_all = False
         #: The thread whose steps count, once one has made a step; ``_is_settled``: it remains the one.
         self._thread: int | None = None
         self._is_settled = False
-        #: Has ``steps_count`` in that thread alone: idents are used again.
-        self._its = threading.local()
-        #: A step of that thread before which there is nothing to do but to count, and when to tell it next, ns.
-        self._quiet_until = 0
-        self._tell_at = 0
         #: How often what is being recorded was made longer.
         self._longer = 0
-        self._mark = 0
         self._opened_at = 0.0
         self._end_of_thread: Any = None
         self._name = ""
         self.worker = ""
         self._pid = os.getpid()
+
+    def _forget_steps(self) -> None:
+        """Count from 0, in every thread."""
+        for turn in list(self._turns.values()):
+            turn.forget()
+
+    @property
+    def step(self) -> int:
+        """The step under way, of those that count."""
+        return self._turn.step
 
     # ---- what the interpreter tells ----
 
@@ -119,7 +126,7 @@ class Session:
         self._torch_npu = self._torch_npu or sys.modules.get("torch_npu")
         self._in_main = standby.InMain(self._between_bytecodes, torch)
         keeps = self._requests is not None and not self._once
-        self._heard = Listening(torch, self._tick, self._range_begins, keeps=keeps)
+        self._heard = Listening(torch, self._tick, self._range_begins, self._turns, keeps=keeps)
         self._heard.torch_npu, self._scopes = self._torch_npu, Scopes(torch, self.rivals.is_ours)
         self.rivals.watch(torch)
         self._heard.follow(self.plan, idle=self.is_idle)
@@ -188,6 +195,7 @@ class Session:
         was_open, has_begun, history = self.is_open, self.is_open or self.status.document["recorded"], self.history
         self._beside = standby.Beside(self._look)
         self._make_locks()  # another thread of the parent may have held them
+        self._turns.alone(threading.get_ident())
         self.exits.follow(False)
         if self._scopes is not None:
             self._scopes.give_back()
@@ -228,8 +236,7 @@ class Session:
             self._heard.is_explicit = True
             self._heard.unfollow()
             if not self.is_open:
-                self.step = self._quiet_until = 0
-                self._steps.clear()
+                self._forget_steps()
         self._tick()
 
     def _tick(self) -> None:
@@ -237,16 +244,17 @@ class Session:
         if self.is_over or self.is_idle or self._heard.backward.holds(self._tick):
             return
         now, thread = time.perf_counter_ns(), threading.get_ident()
-        step = self._steps[thread] = self._steps.get(thread, 0) + 1
-        if step < self._quiet_until and thread == self._thread:  # of many steps nearly all end here
-            self.status.before.append(now - self._mark)
-            self.step, self._mark = step, now
-            if now > self._tell_at:
+        turn = self._turns[thread]
+        turn.step += 1
+        if turn.step < turn.quiet_until:
+            self.status.before.append(now - turn.mark)
+            turn.mark = now
+            if now > turn.tell_at:
                 self._tell(now)
             return
         try:
-            if thread == self._thread or self._leads(thread, step):
-                self._end_step(step, now)
+            if turn is self._turn or self._leads(thread, turn):
+                self._end_step(turn, now)
             elif self.engine is not None:
                 self.engine.hear(thread, self.is_open)
         except Exception as error:
@@ -255,10 +263,10 @@ class Session:
     def _tell(self, now: int) -> None:
         """Tell how many steps there are, and how long they took; the next one does not pay for that."""
         self.status.write(step=self.step, rank=rank_of_process())
-        self._mark = time.perf_counter_ns()
-        self._tell_at = now + int(PULSE * 1e9)
+        self._turn.mark = time.perf_counter_ns()
+        self._turn.tell_at = now + int(PULSE * 1e9)
 
-    def _leads(self, thread: int, step: int) -> bool:
+    def _leads(self, thread: int, turn: Turn) -> bool:
         """Tell whether a thread's steps are those that count from now on: one thread's are, until recording ends.
 
         A profiler's steps begin and end in one thread. It is the main thread, unless another is further by far; among
@@ -269,47 +277,35 @@ class Session:
             self._heard.unfollow()
             return False
         with self._lock:
-            furthest = 0 if self._thread is None else self._steps.get(self._thread, 0)
+            furthest = 0 if self._thread is None else self.step
             main = threading.main_thread().ident
             lead = 0 if thread == main else _HEAD_START if self._thread == main else 1
             is_led = self._thread is not None
-            if is_led and (self._is_settled or self.window.begins(furthest) or step < furthest + lead):
+            if is_led and (self._is_settled or self.window.begins(furthest) or turn.step < furthest + lead):
                 return False
-            self.window.catch_up(furthest, step)
-            self._thread, self._mark = thread, 0
-            self._its.steps_count = True
+            self.window.catch_up(furthest, turn.step)
+            self._turn.quiet_until = turn.mark = 0
+            self._thread, self._turn = thread, turn
             return True
 
-    def _has_ended(self, step: int) -> bool:
-        """Tell whether the thread whose steps count is gone, and this is a new one that has got its ident."""
-        if hasattr(self._its, "steps_count"):
-            return False
-        self._steps[0] = self._steps.get(0, 0) + step - 1
-        self._steps[threading.get_ident()] = 1
-        self._thread, self._quiet_until = None, 0
-        return True
-
-    def _end_step(self, step: int, now: int) -> None:
-        if self._mark:  # the length of the step that ended
+    def _end_step(self, turn: Turn, now: int) -> None:
+        if turn.mark:  # the length of the step that ended
             times = self.status.after if self.status.inside else self.status.before
             if self.is_open:
                 times = self.status.inside
-            if not self.is_open or self.window.phase(self.step) == RECORD:
-                times.append(now - self._mark)
+            if not self.is_open or self.window.phase(turn.step - 1) == RECORD:
+                times.append(now - turn.mark)
         was_open = self.is_open
-        self.step = step
-        if self.is_open or self.has_recorded_all or self.window.begins(step):
-            if not (self.is_open or self.has_recorded_all) and self._has_ended(step):
-                return
+        if self.is_open or self.has_recorded_all or self.window.begins(turn.step):
             with self._undisturbed():
                 self._advance()
         # The step after the profiler starts or stops pays for it: it is not timed.
-        self._mark = time.perf_counter_ns() if was_open == self.is_open else 0
+        turn.mark = time.perf_counter_ns() if was_open == self.is_open else 0
         if not (self.is_open or self.is_over or self.is_idle):  # what is recorded is the program, not our writing
-            if now > self._tell_at:
+            if now > turn.tell_at:
                 self._tell(now)
-            if self._mark and not self.has_recorded_all and not self.window.begins(step):
-                self._quiet_until = self.window.quiet_until(step)
+            if turn.mark and not self.has_recorded_all and not self.window.begins(turn.step):
+                turn.note, turn.quiet_until = self.status.before.append, self.window.quiet_until(turn.step)
 
     def _advance(self) -> None:
         """Open, step or close the profiler, as the schedule says for the step that begins."""
@@ -381,7 +377,7 @@ class Session:
         due = self.window.due
         if due is None or now < due:
             return _LOOK if due is None else min(_LOOK, due - now)
-        self._quiet_until = 0
+        self._turn.quiet_until = 0
         seconds = self.window.seconds
         if self._requests is not None and seconds is not None and now > due + max(_TOO_LATE, seconds):
             self._give_up(state="stopped", problem=self._why_late())
@@ -393,7 +389,7 @@ class Session:
 
     def _why_late(self) -> dict[str, Any] | None:
         """Say why a window has not begun when it was time, where the state does not tell."""
-        is_told = self.status.document["state"] != "waiting" or bool(self._steps)
+        is_told = self.status.document["state"] != "waiting" or bool(self._turns.made())
         return None if is_told else standby.why_late(by_time=self._goes_by_time())
 
     def _ask_main(self, since: float, now: float) -> float:
@@ -401,13 +397,13 @@ class Session:
         main = threading.main_thread().ident
         if self._others_make_steps(main) or (self.is_open and self._thread != main) or not self._goes_by_time():
             return _LOOK
-        if self._steps and now < since + _GRACE:
+        if self._turns.made() and now < since + _GRACE:
             return _TRY
         self._in_main.ask()
         return _TRY
 
     def _others_make_steps(self, main: int | None) -> bool:
-        return any(thread != main for thread in list(self._steps))
+        return any(thread != main and turn.step for thread, turn in list(self._turns.items()))
 
     def _goes_by_time(self) -> bool:
         """Tell whether this process may be recorded though it makes no step: one that uses an NPU, or the first one."""
@@ -533,9 +529,11 @@ class Session:
 
     def _open(self, within: bool = False) -> None:
         """Start recording; a failure costs the recording and never the program. ``within``: a step may be half over."""
-        self._thread, self._is_settled, self._quiet_until = threading.get_ident(), True, 0
-        self._its.steps_count = True
-        self.step = self._steps.get(self._thread, self.step)
+        self._thread, self._is_settled = threading.get_ident(), True
+        own = self._turns[self._thread]
+        own.step = own.step or self.step
+        self._turn.quiet_until = own.quiet_until = 0
+        self._turn = own
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         self._name = names.get(self._thread, str(self._thread))
         if os.path.exists(self.plan["stop"]):  # before it had begun
@@ -603,7 +601,7 @@ class Session:
         if self.has_recorded_all:
             self._heard.forget_ranges()
         document["folders"] = self.engine.folders(self.worker)
-        others = [steps for thread, steps in self._steps.items() if thread != self._thread]
+        others = [turn.step for turn in self._turns.made() if turn is not self._turn]
         if others and document["folders"]:
             self.status.warn(words_of_threads(self.engine, self._name, others))
         if empty:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import types
-from collections import defaultdict
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,8 @@ if TYPE_CHECKING:  # Python 3.7 and 3.8 cannot evaluate them
     Action = Callable[[Any], None]
     Failure = Callable[[str, BaseException], None]
     Ended = Callable[[], None]
+    #: What is told of an object whose call has returned, and the turn of its thread.
+    Event = Callable[[object, "Turn"], None]
     Undo = Callable[[], None]
 
 
@@ -190,40 +191,113 @@ class Window:
         return since % length if since >= 0 else 0
 
 
-def once_per_round(ended: Ended) -> Callable[[object], None]:
+class Turn:
+    """What one thread does: whether it is inside of a step, and how many it has made.
+
+    A training's own work turns us out of the processor's caches, so that a step costs by how much memory of ours it
+    touches. Steps before which there is nothing to do are counted and timed here, in this one object.
+    """
+
+    __slots__ = ("began", "inside", "leader", "mark", "note", "quiet_until", "seen", "step", "tell_at")
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.seen: set[int] = set()
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from 0 again."""
+        self.step = 0
+        #: Objects of this round, and the one that ends it (by ``id``); when a step by the clock began, s.
+        self.seen.clear()
+        self.leader = 0
+        self.began: float | None = None
+        #: When the step under way began, ns; 0: not known. ``note`` is told how long each has taken.
+        self.mark = 0
+        self.note: Callable[[int], object] = _never
+        #: A step before which there is nothing to do but to count, and when to tell it next, ns.
+        self.quiet_until = self.tell_at = 0
+
+
+class Turns(dict):  # type: ignore[type-arg]  # Python 3.7 knows no dict[int, Turn]
+    """What each thread does, by its ident: ``turns[threading.get_ident()]``.
+
+    Idents are used again. So when a thread ends its turn goes to the negative of it, where that of the next one with
+    this ident takes its place; what took its place before is summed by 0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._local = threading.local()
+
+    def __missing__(self, ident: int) -> Turn:
+        self._local.end = _End(self, ident)
+        turn = self[ident] = Turn()
+        return turn
+
+    def made(self) -> list[Turn]:
+        """Return those of all threads that have made steps."""
+        return [turn for turn in list(self.values()) if turn.step]
+
+    def alone(self, ident: int) -> None:
+        """Forget what other threads do: they are not in a forked child."""
+        for other in [other for other in self if other != ident]:
+            del self[other]
+
+    def end(self, ident: int) -> None:
+        """Give the ident of a thread that ends free."""
+        turn, before = self.pop(ident, None), self.pop(-ident, None)
+        if before is not None:
+            before.step += self[0].step if 0 in self else 0
+            self[0] = before
+        if turn is not None and turn.step:
+            self[-ident] = turn
+
+
+class _End:
+    """Goes with its thread."""
+
+    def __init__(self, turns: Turns, ident: int) -> None:
+        self.turns, self.ident = turns, ident
+
+    def __del__(self) -> None:
+        self.turns.end(self.ident)
+
+
+def once_per_round(ended: Ended) -> Event:
     """Turn events of several objects into steps: a step ends when an object comes round again, and at the first.
 
     Two optimizers that take turns make one step a round, an optimizer used five times makes five, and one that
     was replaced by another is not waited for. Every thread has rounds of its own.
     """
-    rounds: defaultdict[int, set[int]] = defaultdict(set)
 
-    def event(of: object) -> None:
-        seen = rounds[threading.get_ident()]
-        again = not seen or id(of) in seen
+    def event(of: object, turn: Turn) -> None:
+        again = not turn.seen or id(of) in turn.seen
         if again:
-            seen.clear()
-        seen.add(id(of))
+            turn.seen.clear()
+            turn.leader = id(of)
+        turn.seen.add(id(of))
         if again:
             ended()
 
     return event
 
 
-def every(seconds: float, ended: Ended) -> Callable[[object], None]:
+def every(seconds: float, ended: Ended) -> Event:
     """Turn events into steps of at least this many seconds; a thread's first event starts its clock."""
-    began: dict[int, float] = {}
 
-    def event(_: object) -> None:
-        now, thread = time.monotonic(), threading.get_ident()
-        if now - began.setdefault(thread, now) >= seconds:
-            began[thread] = now
+    def event(_: object, turn: Turn) -> None:
+        now = time.monotonic()
+        if turn.began is None:
+            turn.began = now
+        elif now - turn.began >= seconds:
+            turn.began = now
             ended()
 
     return event
 
 
-def optimizers(torch: Any, event: Callable[[object], None]) -> Source:
+def optimizers(torch: Any, event: Event, turns: Turns) -> Source:
     """Report every outermost ``optimizer.step()`` when it is done.
 
     torch's own hooks run inside the range that it records around ``step``; a profiler's step that begins in there is
@@ -231,7 +305,7 @@ def optimizers(torch: Any, event: Callable[[object], None]) -> Source:
     """
     base = torch.optim.Optimizer
     construct = base.__init__
-    outermost = Source(torch, event)
+    outermost = Source(torch, event, turns)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
@@ -258,9 +332,9 @@ def _below(kind: Any) -> list[Any]:
     return [found for child in kind.__subclasses__() for found in (child, *_below(child))]
 
 
-def forwards(torch: Any, event: Callable[[object], None]) -> Source:
+def forwards(torch: Any, event: Event, turns: Turns) -> Source:
     """Report every outermost module call when it is done."""
-    outermost = Source(torch, event)
+    outermost = Source(torch, event, turns)
     outermost.replace(torch.nn.Module, "__call__")
     return outermost
 
@@ -272,17 +346,18 @@ def loads_data(torch: Any) -> bool:
 
 
 class Source:
-    """Methods in whose place others stand: ``event`` gets the object when the outermost call in a thread has returned.
+    """Methods in whose place others stand: ``event`` gets the object when the outermost call in a thread has returned,
+    unless that is a step that only counts.
 
     Whoever keeps such a method (a learning rate scheduler does) keeps it for good; after ``end`` it only passes on.
     """
 
-    def __init__(self, torch: Any, event: Callable[[object], None]) -> None:
+    def __init__(self, torch: Any, event: Event, turns: Turns) -> None:
         self.has_ended = False
         #: Whether calls only pass for now.
         self.rests = False
         self.event = event
-        self._local = threading.local()
+        self._turns = turns
         self.undo: Undo | None = None
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
         self._torch = torch
@@ -322,24 +397,42 @@ class Source:
                 setattr(kind, name, original)
 
     def _wrap(self, method: Any) -> Any:
-        local = self._local
+        turns, ident, clock, task = self._turns, threading.get_ident, time.perf_counter_ns, graph_task(self._torch)
         is_compiling, set_compiler = compiler(self._torch)
+        is_traced = _find(self._torch, "compiler.is_dynamo_compiling") or is_compiling  # the former does less
 
         @functools.wraps(method)  # with its attributes: torch marks the steps it has wrapped
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             # While torch.compile traces this, it is to see nothing but the method.
-            if is_compiling() or self.rests or getattr(local, "inside", False):
+            if is_traced() or self.rests:
                 return method(this, *args, **kwargs)
-            local.inside = True
+            turn = turns.get(ident())
+            if turn is None:
+                before = set_compiler(None)  # nothing of ours is to be compiled
+                turn = turns[ident()]
+                set_compiler(before)
+            if turn.inside:
+                return method(this, *args, **kwargs)
+            turn.inside = True
             try:
                 result = method(this, *args, **kwargs)
             finally:
-                local.inside = False
-            before = set_compiler(None)  # nothing of ours is to be compiled
-            try:
-                self.event(this)
-            finally:
-                set_compiler(before)
+                turn.inside = False
+            step, now = turn.step + 1, clock()
+            if step < turn.quiet_until and turn.leader == id(this) and now < turn.tell_at and task() < 0:
+                turn.step = step  # no function of ours is called here: most steps are such
+                turn.note(now - turn.mark)
+                turn.mark = now
+                if len(turn.seen) > 1:
+                    turn.seen.clear()
+                    turn.seen.add(turn.leader)
+                return result
+            if not is_compiling():  # its graphs are modules, too
+                before = set_compiler(None)
+                try:
+                    self.event(this, turn)
+                finally:
+                    set_compiler(before)
             return result
 
         never_compile(self._torch, call)
@@ -412,8 +505,13 @@ def is_being_imported(*packages: str) -> bool:
     return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)
 
 
+def graph_task(torch: Any) -> Callable[[], int]:
+    """Return what numbers the ``backward`` that this is inside of, in any of its threads; -1: none."""
+    return _find(torch, "_C._current_graph_task_id") or (lambda: -1)
+
+
 def _never(*_: Any) -> None:
-    """Stand in for what a torch without a compiler does not have."""
+    """Stand in for what is not there, as a compiler in an old torch."""
 
 
 def _find(module: Any, path: str) -> Any:
@@ -429,14 +527,14 @@ class Backward:
     """
 
     def __init__(self, torch: Any) -> None:
-        self._task = _find(torch, "_C._current_graph_task_id") or (lambda: -1)
+        self._task = graph_task(torch)
         self._torch = torch
         self._waiting: Ended | None = None
         self._undo: Undo | None = None
 
     def is_inside(self) -> bool:
         """Tell whether this is inside ``backward``, in any of its threads."""
-        return bool(self._task() != -1)
+        return self._task() >= 0
 
     def holds(self, then: Ended) -> bool:
         """Tell whether this is inside ``backward``, in any of its threads; ``then`` is called once, when it returns."""
@@ -488,8 +586,8 @@ class Listening:
     asked for. ``is_explicit``: the program tells its steps by itself.
     """
 
-    def __init__(self, torch: Any, tick: Ended, begins: Ended, keeps: bool = False) -> None:
-        self._torch, self._tick, self._begins, self._keeps = torch, tick, begins, keeps
+    def __init__(self, torch: Any, tick: Ended, begins: Ended, turns: Turns, keeps: bool = False) -> None:
+        self._torch, self._tick, self._begins, self._turns, self._keeps = torch, tick, begins, turns, keeps
         self.torch_npu: Any = None
         self.is_explicit = False
         self.backward = Backward(torch)
@@ -517,11 +615,11 @@ class Listening:
             event = every(float(how), self._tick)
         if how != "forward" or self._keeps:
             if self._optimizers is None:
-                self._optimizers = optimizers(self._torch, event)
+                self._optimizers = optimizers(self._torch, event, self._turns)
             self._optimizers.event = event
             self._optimizers.rests = idle or how == "forward"
         if how != "optimizer" and not idle:
-            self._others.append(forwards(self._torch, event))
+            self._others.append(forwards(self._torch, event, self._turns))
 
     def unfollow(self) -> None:
         """Take out of the program what hears steps; in standby what hears those of optimizers only passes on."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .engines import say
+from .sources import Turns
 
 #: Whether torch loads torch_npu by itself.
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -28,8 +29,8 @@ class Status:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        #: Steps of every thread that makes some, by its ident.
-        self.threads: dict[int, int] = {}
+        #: What the threads do.
+        self.threads = Turns()
         self.document: dict[str, Any] = {
             "state": "waiting",
             "step": 0,
@@ -55,7 +56,7 @@ class Status:
             python=platform.python_version(),
             executable=sys.executable,
             argv=getattr(sys, "argv", []),
-            threads=list(self.threads.values()),
+            threads=[turn.step for turn in self.threads.made()],
             step_ns={"before": list(self.before), "inside": list(self.inside), "after": list(self.after)},
         )
         target = os.path.join(self.folder, f"{os.uname().nodename}_{os.getpid()}.json")
