@@ -15,7 +15,7 @@ from npuperf.show.analysis_tables import NAMED
 from npuperf.show.formats import View
 from npuperf.show.tables import Column, filled
 from npuperf.show.terminal import Fitted, cut, line, rows_of, section
-from npuperf.show.words import WORDS, Line, device_name
+from npuperf.show.words import WORDS, Line, device_name, sure
 
 
 def _place(group: Alive) -> str | None:
@@ -23,10 +23,14 @@ def _place(group: Alive) -> str | None:
     return ", ".join(filter(None, (group.module, group.where))) or None
 
 
+def _class(group: Alive) -> str:
+    return sure(group.class_, "inferred" if group.inferred else "measured")
+
+
 #: Blocks that lived at the peak, and modules, that one screen names.
 _GROUPS, _MODULES = 5, 3
 _ALIVE: Final = NAMED["memory_peak"].only(
-    Column("class", say("class"), "word", lambda _, memory, group: group.class_ if memory.steps else None, 0),
+    Column("class", say("class"), "word", lambda _, memory, group: _class(group) if memory.steps else None, 0),
     Column("operator", say("operator"), get=lambda _, memory, group: group.operator, weight=0),
     Column("count", say("n"), "id", lambda _, memory, group: group.count),
     Column("bytes", say("MiB"), "bare_mib", lambda _, memory, group: group.bytes, 0),

@@ -28,8 +28,13 @@ def test_a_term_of_nothing_is_left_out_and_a_leak_is_told_once() -> None:
 
 
 def test_groups_of_one_line_of_code_are_told_apart() -> None:
-    rows = [line for line in screen_of().splitlines() if line.startswith("  activation  aten::mm")]
+    rows = [line for line in screen_of().splitlines() if line.startswith("  activation?  aten::mm")]
     assert len(rows) == 2 and len(set(rows)) == 2
+
+
+def test_only_classes_that_are_inferred_have_a_question_mark() -> None:
+    cells = [line.split()[0] for line in screen_of().splitlines() if "  aten::" in line and line.startswith("  ")]
+    assert {"temporary?", "lasting", "activation?"} <= {*cells} and not {"temporary", "lasting?"} & {*cells}
 
 
 def test_the_answer_about_memory_is_whole_and_no_part_of_a_share_of_time() -> None:
