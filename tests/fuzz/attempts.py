@@ -198,7 +198,7 @@ def do_damage(name: str, kind: Kind, rng: Random, root: Path) -> tuple[str, bool
         return truth.what, False, truth
     if "folder" in name:
         done = [act_on_folder(rng, places) for _ in range(rng.choice((1, 1, 2, 4)))]
-    elif rng.random() < 0.25:
+    elif rng.random() < 0.25 or path.suffix == ".pickle":
         done = act_on_bytes(rng, path, mutators.BYTES)
     else:
         done = STRUCTURES[path.suffix if path.suffix in STRUCTURES else ".json"](rng, path)

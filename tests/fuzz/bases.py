@@ -15,6 +15,8 @@ import held
 from aoe_results import GROUPED, LISTED, SUBGRAPHS
 from build import EPOCH, HEADER, H, K, ascend_pt, events, kernel_details, row
 from inputs import database
+from memory_plan import MIB, Block, Plan, write_memory
+from memory_snapshot import Allocator, dump
 from workplace import bank, record
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -71,6 +73,28 @@ def with_step_times(root: Path) -> Path:
     written = "\n".join([text.splitlines()[0], *rows]) + "\n"
     (folder / "ASCEND_PROFILER_OUTPUT" / "step_trace_time.csv").write_text(written)
     return folder
+
+
+def with_memory(root: Path) -> Path:
+    """A result folder with the files of memory: blocks of which one waits, one stays, one was there before."""
+    blocks = (Block(10_000, 90_000, 300 * MIB, "aten::mm"), Block(20_000, 30_000, 50 * MIB, "aten::add", 5_000))
+    plan = Plan(1000 * MIB, (*blocks, Block(40_000, None, 512, "aten::add")), older=((35_000, 100 * MIB),))
+    folder = whole(root)
+    write_memory(plan, folder / "ASCEND_PROFILER_OUTPUT")
+    return folder
+
+
+def snapshot(root: Path) -> Path:
+    """A snapshot of memory, whose history begins with a block in use."""
+    allocator = Allocator()
+    allocator.recording = False
+    older = allocator.malloc(40 * MIB)
+    allocator.recording = True
+    for size in (1 << 10, 3 * MIB, 30 * MIB):
+        allocator.free(allocator.malloc(size, 7, ("/home/u/train.py", 3, "step")), waits=size == 3 * MIB)
+    allocator.free(older)
+    allocator.empty_cache()
+    return dump(allocator.snapshot(), root / "snapshot.pickle")
 
 
 def with_summaries(root: Path) -> Path:
@@ -365,6 +389,8 @@ KINDS = {
     "bare_table": Kind(bare_table, "*.csv"),
     "op_summary": Kind(op_summary, "**/op_summary*.csv"),
     "step_trace_time": Kind(with_step_times, "**/step_trace_time.csv", weight=2),
+    "memory": Kind(with_memory, "**/*mem*.csv"),
+    "snapshot": Kind(snapshot, "*.pickle", weight=2),
     "summaries": Kind(with_summaries, "**/summary/*", weight=2),
     "cluster_steps": Kind(cluster_steps, "*.csv", weight=2),
     "trace_view": Kind(whole, "**/trace_view.json"),
