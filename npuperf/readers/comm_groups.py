@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -229,7 +230,7 @@ def type_inside(name: str) -> str | None:
 
 def digits_of(name: Labels) -> Labels:
     """Return the last digits of the groups that the names carry."""
-    return _parts(name).digits.take(name.codes.astype(np.int64))
+    return _parts(name.names).digits.take(name.codes.astype(np.int64))
 
 
 def operations(
@@ -247,10 +248,10 @@ def operations(
 
     ``told``: other columns of Operations.
     """
-    parts, codes = _parts(name), name.codes.astype(np.int64)
+    parts, codes = _parts(name.names), name.codes.astype(np.int64)
     typed = _types(name, parts).take(codes)
     if type_ is not None:
-        typed = typed.fill(_types(type_, _parts(type_)).take(type_.codes.astype(np.int64)))
+        typed = typed.fill(_types(type_, _parts(type_.names)).take(type_.codes.astype(np.int64)))
     named = parts.group.take(codes)
     unknown = np.full(len(name), -1, np.int64)
     others = ("peer", "retry", "relay", "bytes", "awaited", "awaited_rank", "reached")
@@ -268,6 +269,10 @@ def operations(
     )
 
 
+#: What fewer names say is kept for a while.
+_FEW: Final = 1_000
+
+
 class _Parts(Struct, frozen=True):
     """What each distinct name says."""
 
@@ -277,9 +282,14 @@ class _Parts(Struct, frozen=True):
     index: I64
 
 
-def _parts(name: Labels) -> _Parts:
-    """Take each distinct name apart."""
-    found = pc.extract_regex(pa.array(name.names, pa.string()), _NAME)
+def _parts(names: tuple[str, ...]) -> _Parts:
+    """Take each distinct name apart; those of a file are asked for several times, and few are kept until then."""
+    return _taken_apart(names) if len(names) < _FEW else _taken_apart.__wrapped__(names)
+
+
+@lru_cache(8)
+def _taken_apart(names: tuple[str, ...]) -> _Parts:
+    found = pc.extract_regex(pa.array(names, pa.string()), _NAME)
     type_, digits, index, group = (pc.struct_field(found, part) for part in ("type", "digits", "index", "group"))
     number = pc.fill_null(pc.cast(pc.if_else(pc.equal(index, ""), None, index), pa.int64()), -1)
     running = np.asarray(number.to_numpy(zero_copy_only=False), np.int64)
