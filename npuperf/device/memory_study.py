@@ -161,7 +161,14 @@ def _sums(at: I64, size: I64) -> tuple[I64, I64]:
 
 def held(start: I64, end: I64, size: I64, times: I64) -> I64:
     """Return the bytes of blocks with start ≤ time < end, for ordered ``times``; ``start`` need not be in order."""
-    return Held(start, end, size).at(times)
+    if len(times) > _AT_ONCE or len(size) <= _AT_ONCE:
+        return Held(start, end, size).at(times)
+    change = np.zeros(len(times) + 1, np.int64)  # of few times, without putting the blocks in order
+    for begin in range(0, len(size), _AT_ONCE):
+        own = slice(begin, begin + _AT_ONCE)
+        change += sums_of(np.searchsorted(times, start[own]), size[own], len(change))
+        change -= sums_of(np.searchsorted(times, end[own]), size[own], len(change))
+    return np.cumsum(change[:-1])
 
 
 def _moves(counters: Counters, blocks: MemoryBlocks) -> tuple[int, I64, I64]:

@@ -6,10 +6,12 @@ import random
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from build import analyze_path
 from memory_plan import MIB, STEP, Block, Plan, Training, write_memory
 
+from npuperf.device import memory_study
 from npuperf.device.sections import PARTS
 from npuperf.model.memory_result import Memory, TrainingPart
 
@@ -170,3 +172,30 @@ def test_real_recordings_close_to_the_byte(path: str, peak: int, before: int, fr
     assert (found.peak_bytes, found.before_bytes, found.freed_bytes, found.alive_bytes) == (peak, before, freed, alive)
     assert (found.residual_bytes, found.lost_rows) == (0, 0)
     assert found.modules[0].name == "HCCL"
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64, 1 << 16])
+def test_what_lives_is_summed_alike_in_portions_of_any_size(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(memory_study, "_AT_ONCE", at_once)
+    chance = np.random.default_rng(at_once)
+    start, size = chance.integers(0, 60, 50), chance.integers(1, 100, 50)
+    end = np.where(chance.random(50) < 0.2, np.iinfo(np.int64).max, start + chance.integers(0, 30, 50))
+    for times in (np.arange(-1, 100), np.array([7, 7, 30]), np.array([20]), np.empty(0, np.int64)):
+        lives = [sum(s for a, b, s in zip(start, end, size, strict=True) if a <= t < b) for t in times]
+        assert memory_study.held(start, end, size, times).tolist() == lives
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_a_plan_adds_up_when_its_counters_are_looked_at_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    blocks = tuple(Block(i * 1000, i * 1000 + 7_500, (i + 1) * MIB, "a") for i in range(30))
+    older = ((4_000, 10 * MIB), (4_000, 5 * MIB), (21_000, 3 * MIB))
+    folder = write_memory(Plan(100 * MIB, blocks, older), tmp_path)
+    monkeypatch.setattr(memory_study, "_AT_ONCE", at_once)
+    found = memory_of(folder)
+    # eight blocks live at a time: 23 to 30 MiB at the end, when all older ones are gone
+    assert (found.peak_bytes, found.before_bytes, found.freed_bytes, found.alive_bytes) == (
+        (100 - 18 + sum(range(23, 31))) * MIB, 100 * MIB, 18 * MIB, sum(range(23, 31)) * MIB
+    )  # fmt: skip
+    assert (found.residual_bytes, found.lost_rows, found.split) == (0, 0, "measured")
