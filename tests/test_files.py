@@ -38,6 +38,19 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "after"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="where nothing else tells it, it is set to be read")
+def test_a_file_is_for_those_that_the_program_lets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that make files meanwhile are not to make them for everybody."""
+    before = os.umask(0o137)
+    try:
+        monkeypatch.delattr(os, "umask")
+        write_atomically(tmp_path / "out", "text")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has named pipes")
 def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
     """As root, a rename would put a file in the place of /dev/null."""

@@ -165,6 +165,7 @@ def test_completion_knows_commands_and_options(shell: str, registers: str) -> No
     assert registers in script and f"_NPUPERF_COMPLETE=complete_{shell}" in script
     commands = completed(shell, "npuperf ", **more)
     assert [verb for verb in VERBS if verb not in commands] == []
+    assert shell == "bash" or "Tune operators with AOE, and verify the gain." in commands  # as npuperf --help has it
     assert "--what-if" in completed(shell, "npuperf analyze --wh", **more)
 
 

@@ -201,14 +201,23 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
         with begun_in(path.parent) as (begun, file):
             yield file
             file.close()  # some disks say only now that they are full
-            mask = os.umask(0)
-            os.umask(mask)
-            begun.chmod(0o666 & ~mask)
+            begun.chmod(0o666 & ~_umask())
             begun.replace(path)
     except OSError as error:
         raise InputError(
             say("{path}: cannot be written: {why}", path=str(path), why=error.strerror or str(error))
         ) from error
+
+
+def _umask() -> int:
+    """Return what new files may not be; where the system does not tell, by setting it for an instant."""
+    with suppress(OSError), Path("/proc/self/status").open("rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 # -- What is begun beside its place, and gone at the end unless it was moved there. A kill leaves it: who begins

@@ -446,6 +446,7 @@ class Verb:
             self.name,
             cls=self.kind,
             help=text(self.help),
+            short_help=text(self.summary),
             epilog=EXIT_CODES,
             context_settings=context_settings(**self.settings),
         )(carry_out)
