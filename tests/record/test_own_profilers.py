@@ -190,6 +190,40 @@ def _replaced(ran: Ran, name: str) -> None:
     assert (said["state"], said["recorded"], said["warnings"]) == ("recorded", WHOLE, []), said
 
 
+#: In standby the place is taken for a window, which may be over when a profiler that began in it ends.
+SILENCED = """
+import torch
+from npuperf.record.agent.rivals import Rivals
+rivals = Rivals(lambda kind: False, lambda: print("step"))
+rivals.watch(torch)
+def work(profiled, inner):
+    with profiled:
+        torch.ones(2) + 1
+        inner()
+    return len(getattr(profiled, "profiler", profiled).function_events) > 0
+def over():
+    rivals.may("aside")
+    scheduled.step()
+torch_s, autograd_s = torch.profiler.profile, torch.autograd.profiler.profile
+only_cpu = {"activities": [torch.profiler.ProfilerActivity.CPU]}
+for kind, more in ((torch_s, only_cpu), (autograd_s, {})):
+    rivals.may("replace")
+    scheduled = torch_s(**only_cpu)
+    scheduled.start()
+    print(work(kind(**more), over), rivals.active)
+    scheduled.stop()
+    print(work(kind(**more), lambda: None))
+"""
+
+
+def test_a_profiler_that_began_silenced_ends_so(loaded: Loaded) -> None:
+    done = subprocess.run(
+        [loaded.python(npu=False), "-c", SILENCED], env={**loaded, **OFF}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False {}\nTrue\n" * 2
+    assert "no active profiling session" not in done.stderr
+
+
 @pytest.mark.parametrize("raised_in", ["__enter__", "begun", "__exit__", "ended"])
 def test_a_handler_that_raises_within_a_scope_leaves_it_to_be_ended_or_not(raised_in: str) -> None:
     """Before it has begun there is nothing to end; before it has ended nobody else does. Twice is as good as once."""

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +124,8 @@ class Rivals:
         self.active: dict[str, int] = {}
         #: Kinds of which one does nothing until its end, as it began where ours could not end: ``met`` returned True.
         self.muted: set[str] = set()
+        #: Profilers whose place was taken when they began: they do nothing until their end, whatever they may by then.
+        self.silenced: weakref.WeakSet[Any] = weakref.WeakSet()
         #: What stands in the place of what: where, under which name.
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         #: Packages whose profilers still have their own methods.
@@ -160,7 +163,7 @@ class Rivals:
 
     def leave(self) -> None:
         """Give back what is still ours; what does nothing until its end is to do nothing then, too."""
-        while self._replaced and not self.muted:
+        while self._replaced and not self.muted and not self.silenced:
             owner, name, mine, given = self._replaced.pop()
             if vars(owner).get(name) is mine:
                 delattr(owner, name) if given is None else setattr(owner, name, given)
@@ -244,10 +247,15 @@ class Rivals:
     def _silent(self, name: str, inner: Any) -> Any:
         @functools.wraps(inner)
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.is_ours() or not self._is_silent():
+            is_silent = self._is_silent()
+            if self.is_ours() or not (is_silent or this in self.silenced):
                 return inner(this, *args, **kwargs)
-            if name == "step":
+            if name == "step" and is_silent:
                 self.step()
+            if name in ("stop", "__exit__", "stop_trace", "__del__"):
+                self.silenced.discard(this)
+            elif name != "step":
+                self.silenced.add(this)
             _tell_nothing(this)
             return this if name == "__enter__" else None
 
