@@ -163,6 +163,9 @@ static inline int read_cell(Column *c, const char **p, const char *stops, char d
     return read && ends(p, delimiter);
 }
 
+/* What Column looks like: of another one nothing may be written. */
+EXPORT int64_t rows_layout(void) { return (int64_t)sizeof(Column) * WORDS; }
+
 /* Read rows of ``width`` cells, the last of which ends with text; return how many are kept, fewer than ``most``. */
 EXPORT int64_t rows_read(const char *text, int64_t size, char delimiter, int64_t width, Column *columns, int64_t count,
                          int64_t most) {

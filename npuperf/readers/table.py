@@ -71,6 +71,7 @@ class _Wanted(ctypes.Structure):
 
 
 _FUNCTIONS: Final = (
+    ("rows_layout", ctypes.c_int64, ()),
     ("rows_word", ctypes.c_int32, (ctypes.POINTER(_Wanted), ctypes.c_char_p, ctypes.c_int64)),
     (
         "rows_read",
@@ -83,7 +84,8 @@ _FUNCTIONS: Final = (
 
 @cache
 def _library() -> Any:
-    return load_library(library_of(Path(__file__).with_name("plain_rows.c")), _FUNCTIONS)
+    library = load_library(library_of(Path(__file__).with_name("plain_rows.c")), _FUNCTIONS)
+    return library if library and library.rows_layout() == ctypes.sizeof(_Wanted) * _WORDS else None
 
 
 def read_plain(
