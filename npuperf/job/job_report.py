@@ -23,7 +23,7 @@ from npuperf.job.job_study import JobStudy, SeveralRuns
 from npuperf.job.match import by_kind, kind_name, split_exposed
 from npuperf.job.one_clock import Apart
 from npuperf.job.root_causes import RootCause
-from npuperf.model.communication import ProcessGroup
+from npuperf.model.communication import SEVERAL, ProcessGroup
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import (
     ClockOffset,
@@ -604,6 +604,13 @@ def _notes(study: JobStudy, cut: Mapping[int, Message]) -> list[Message]:
                            "nor transfer",
                            "{n} operations were found on one rank only, or could not be matched: they are neither "
                            "waiting nor transfer", lost))  # fmt: skip
+    several = sum(int(np.count_nonzero(r.operations.peer == SEVERAL)) for r in study.ranks)
+    if several:
+        notes.append(say_n("{n} batch of sends and receives is with several ranks, or may be: who waits for whom in it "
+                           "cannot be told, as it can where it is with one, or with all others of its group",
+                           "{n} batches of sends and receives are with several ranks, or may be: who waits for whom in "
+                           "them cannot be told, as it can where they are with one, or with all others of their group",
+                           several))  # fmt: skip
     begin = np.array([r.begin for r in study.ranks], np.int64)
     apart = np.abs(begin - int(np.median(begin)))
     far = [r.rank for i, r in enumerate(study.ranks) if apart[i] > r.end - r.begin]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import HeldUp, RankSummary, least_transfer, least_wait, slower_than_larger
-from npuperf.model.communication import TOGETHER, VARIABLE, Operations, ProcessGroup
+from npuperf.model.communication import EVERYBODY, TOGETHER, VARIABLE, Operations, ProcessGroup
 from npuperf.model.groups import alike, distinct, sums_of
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import I64, Labels, Mask
@@ -113,12 +113,15 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
     nameless = group == len(groups) - 1 if groups and not groups[-1].id else np.zeros(len(rank), np.bool_)
     key, wide = _keys(ranks, nameless, world), (size[group] > 2) & p2p
     index = np.concatenate([r.operations.index for r in ranks])
-    pair = _pair_keys(rank, group, step, _peers(ranks, rank, group, groups), _direction(types), index, wide, p2p)
+    every = wide & (np.concatenate([r.operations.peer for r in ranks]) == EVERYBODY)
+    peer = np.where(every, EVERYBODY, _peers(ranks, rank, group, groups))
+    pair = _pair_keys(rank, group, step, peer, _direction(types), index, wide, p2p)
     key = np.where(pair >= 0, pair + key.max(initial=-1) + 1, np.where(wide, -1, key))
     instance = _instances(rank, group, key, step, start, (key >= 0) & (group >= 0) & ~single[group])
     members, starts = _by_instance(instance)
     heads = members[starts]
-    wanted = np.where(p2p[heads], 2, size[group[heads]])
+    of_two = p2p[heads] & ~every[heads]
+    wanted = np.where(of_two, 2, size[group[heads]])
     return Matched(
         rank=rank,
         start=start,
@@ -132,7 +135,7 @@ def match(ranks: Sequence[RankSummary], world: int | None) -> Matched:
         members=members,
         starts=starts,
         instance_group=group[heads],
-        complete=(all_there[group[heads]] | p2p[heads]) & (np.diff(np.append(starts, len(members))) == wanted),
+        complete=(all_there[group[heads]] | of_two) & (np.diff(np.append(starts, len(members))) == wanted),
         together=types.flag([name in TOGETHER for name in types.names])[heads],
         groups=tuple(groups),
         types=types.names,
@@ -196,14 +199,15 @@ def _pair_keys(place: I64, group: I64, step: I64, peer: I64, sends: I64, index: 
     rank's operations may overlap, and begin in another order than their other ends. Where one end of a pair has more
     than the other, and there is no third rank to count for, the numbers themselves are the key; else it is the order in
     a step, so that one that is lost moves no more than that.
-    ``peer``: the place of the other end, -1 unknown; ``sends``: see :func:`_direction`; ``wide``: of a group of more.
+    ``peer``: the place of the other end, -1 unknown, or EVERYBODY, who have it in common; ``sends``: see
+    :func:`_direction`; ``wide``: of a group of more.
     """
     keys = np.full(len(place), -1, np.int64)
-    rows = np.flatnonzero(p2p & (peer >= 0) & (wide | (index >= 0)))
+    rows = np.flatnonzero(p2p & ((peer >= 0) | (peer == EVERYBODY)) & (wide | (index >= 0)))
     if not len(rows):
         return keys
     place, peer, sends, index = place[rows], peer[rows], sends[rows], index[rows]
-    low, high = np.minimum(place, peer), np.maximum(place, peer)
+    low, high = np.minimum(place, peer), np.where(peer < 0, peer, np.maximum(place, peer))
     kind = alike(group[rows], low, high, sends * np.where(place == low, 1, -1), np.where(wide[rows], step[rows], -2))
     order = np.lexsort((index, place, kind))
     fresh = np.append(True, (np.diff(kind[order]) != 0) | (np.diff(place[order]) != 0))
@@ -371,7 +375,8 @@ def find_waits(matched: Matched, ranks: Sequence[RankSummary], arrivals: Arrival
         possible = np.where(together, most[matched.instance], possible)
     absent = np.where(known, 0, np.maximum(stay - wait - np.maximum(possible, certain), 0))
     wait = wait + absent
-    exact = matched.together | matched.p2p[matched.members[matched.starts]] if matched.instances else matched.together
+    two = np.diff(np.append(matched.starts, len(matched.members))) == 2  # of more each may move what its own part is
+    exact = matched.together | (matched.p2p[matched.members[matched.starts]] & two) if matched.instances else two
     same = complete & exact[matched.instance] if matched.instances else complete
     transfer = np.where(same, own, np.where(alone, stay, np.minimum(certain, stay - wait)))
     kept = stay - wait + absent

@@ -33,6 +33,8 @@ REFERENCE: Final = {"HCCS": 18.0, "HCCS_SW": 18.0, "PCIE": 20.0, "RDMA": 12.5}
 TOGETHER: Final = frozenset({"allReduce", "allGather", "reduceScatter", "alltoall", "barrier"})
 #: Those in which every rank moves what its own part is, so that each leaves when that is done.
 VARIABLE: Final = frozenset({"alltoallv", "alltoallvc"})
+#: Whom a batch of sends and receives is with, in place of one rank: several, or all others of its group.
+SEVERAL, EVERYBODY = -2, -3
 #: Kinds of groups that have all ranks of a job.
 OF_ALL: Final = ("default_group", "default_pg", "world")
 
@@ -42,11 +44,11 @@ class Operations(Columns, frozen=True):
 
     ``name`` as exported (hcom_allReduce__170_1_1), ``type`` of it (allReduce), ``group`` the id of its
     :class:`ProcessGroup`, ``index`` its running number in the group, -1 where the name has none. ``peer``: the global
-    rank at the other end of a point-to-point operation, -1 unknown. ``retry`` and ``relay``: 1 or 0, -1 not recorded.
-    ``step``: -1 unknown. ``bytes``: what a rank puts in or gets, as its number of elements says. Of what it did inside,
-    by its parts (:mod:`npuperf.readers.comm_parts`): ``awaited``, how long it waited for others at least, ns;
-    ``awaited_rank``, for whom longest (inside of the group), ``reached``, how many ranks they are of at least. These
-    are -1 where nothing tells.
+    rank at the other end of a point-to-point operation, -1 unknown, SEVERAL or EVERYBODY. ``retry`` and ``relay``: 1 or
+    0, -1 not recorded. ``step``: -1 unknown. ``bytes``: what a rank puts in or gets, as its number of elements says. Of
+    what it did inside, by its parts (:mod:`npuperf.readers.comm_parts`): ``awaited``, how long it waited for others at
+    least, ns; ``awaited_rank``, for whom longest (inside of the group), ``reached``, how many ranks they are of at
+    least. These are -1 where nothing tells.
     """
 
     name: Labels

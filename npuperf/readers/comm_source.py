@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.base.units import NS_PER_MS, NS_PER_US
-from npuperf.model.communication import Bandwidth, Communication, LinkUse, Operations, VendorTimes
+from npuperf.model.communication import (
+    EVERYBODY,
+    SEVERAL,
+    Bandwidth,
+    Communication,
+    LinkUse,
+    Operations,
+    VendorTimes,
+)
 from npuperf.model.device import Told
 from npuperf.model.groups import alike, distinct, first_rows
 from npuperf.model.intervals import Intervals
@@ -80,12 +88,13 @@ def join(
                    for g in groups)  # fmt: skip
     links = typed_links(world_links(links, book), ops)
     # The other end of point-to-point operations: of a group of two the other one, else that of its links.
-    other = np.full(len(ops.group.names) + 1, -1, np.int64)
+    other, size = np.full((2, len(ops.group.names) + 1), -1, np.int64)
     for code, id_ in enumerate(ops.group.names):
         ranks = book.ranks(id_)
+        size[code] = len(ranks)
         if len(ranks) == 2 and rank in ranks:
             other[code] = ranks[1 - ranks.index(rank)]
-    peer = _first(_first(ops.peer, other[ops.group.codes]), _linked(ops, links, rank))
+    peer = _first(_first(ops.peer, other[ops.group.codes]), _linked(ops, links, rank, size[ops.group.codes]))
     ops = replace(ops, peer=np.where(ops.p2p, peer, -1))
     host = next((p.host for p in parts if p.host), None)
     done = Communication(
@@ -258,10 +267,12 @@ def _concat(one: T, other: T) -> T:
     return type(one)(**columns)
 
 
-def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
-    """Return the only other rank that an operation's links name.
+def _linked(ops: Operations, links: LinkUse, rank: int | None, size: I64) -> I64:
+    """Return the only other rank that an operation's links name; SEVERAL where these are more, EVERYBODY where they are
+    all others of its group, which has so many ranks (``size``).
 
-    A matrix has the best and worst operation of each link, so it may lack links of those that have several.
+    A matrix has the best and worst operation of each link, so it may lack links of those that have several: beside one
+    that is known to have more, others of its group may, too.
     """
     if rank is None or not len(links) or not len(ops):
         return np.full(len(ops), -1, np.int64)
@@ -272,8 +283,13 @@ def _linked(ops: Operations, links: LinkUse, rank: int | None) -> I64:
     each = first_rows(pair, int(pair.max(initial=-1)) + 1)  # a row of every name and rank
     single = each[np.bincount(theirs[each])[theirs[each]] == 1]
     found = pick(far[mine][single], match(ours, theirs[single]))
-    several = ops.type.flag([t == "batchSendRecv" for t in ops.type.names])
-    return found if links.name.known().all() else np.where(several, -1, found)
+    batched = ops.type.flag([t == "batchSendRecv" for t in ops.type.names])
+    found = found if links.name.known().all() else np.where(batched, -1, found)
+    named = distinct(theirs[each])
+    ends = pick(np.bincount(theirs[each])[named], match(ours, named))
+    more = batched & (ends > 1)
+    beside = np.isin(ops.group.codes, ops.group.codes[more]) & batched & (found < 0)
+    return np.where(more & (ends == size - 1), EVERYBODY, np.where(more | beside, SEVERAL, found))
 
 
 class CommunicationFiles(Struct):

@@ -21,6 +21,7 @@ from npuperf.device import rank_summary
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align, arrivals, pair_in_time
 from npuperf.job.match import JobWaits, Matched, by_kind, find_waits, kind_name, match, split_exposed
+from npuperf.model.communication import EVERYBODY, SEVERAL
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels
 
@@ -180,6 +181,42 @@ def test_in_a_group_of_three_point_to_point_goes_by_pair_and_order() -> None:
 def test_in_a_group_of_three_nothing_is_matched_without_peers() -> None:
     ranks = [p2p(rank(r, [{"name": "x", "index": 0}], 0, 1, 2)) for r in range(3)]
     assert same(match(ranks, 3)) == []
+
+
+def batch(number: int, step: int, stay: int, peer: int) -> dict[str, Any]:
+    return {"name": f"hcom_batchSendRecv__1_{number}_1", "type": "batchSendRecv", "index": number, "step": step,
+            "stay": stay, "peer": peer}  # fmt: skip
+
+
+def test_a_batch_with_all_others_is_one_operation_of_them() -> None:
+    """Numbers count per rank and mean nothing: rank 0 had one batch more, with rank 1 alone. Rank 2 is 9 ms late."""
+    late = [
+        [(1, 1), (12, EVERYBODY), (1, EVERYBODY)],
+        [(1, 0), (12, EVERYBODY), (2, EVERYBODY)],
+        [(3, EVERYBODY), (1, EVERYBODY)],
+    ]
+    ranks = [
+        p2p(rank(r, [batch(10 * r + n, 1, stay * MS, peer) for n, (stay, peer) in enumerate(own)], 0, 1, 2))
+        for r, own in enumerate(late)
+    ]
+    matched = match(ranks, 3)
+    assert same(matched) == [((0, 0), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 2), (1, 2), (2, 1))]
+    assert matched.complete.all()
+    waits = find_waits(matched, ranks)
+    assert waits.wait.tolist() == [0, 9 * MS, 0, 0, 9 * MS, MS, 0, 0]
+    # What each moves is its own part: the shortest stay is what others' transfers take at most.
+    assert waits.transfer.tolist() == [MS, 0, 0, MS, 0, 0, 0, 0]
+    partial = match(ranks[:2], 3)
+    assert same(partial)[1:] == [((0, 1), (1, 1)), ((0, 2), (1, 2))] and partial.complete.tolist().count(True) == 1
+
+
+def test_a_batch_with_several_of_more_ranks_is_no_pair() -> None:
+    """In a ring of four each exchanges with two neighbours at once: whom time would pair is not all that is awaited."""
+    ranks = [p2p(rank(r, [batch(n, 1, MS, SEVERAL) for n in range(4)], 0, 1, 2, 3)) for r in range(4)]
+    matched = match(ranks, 4)
+    assert same(matched) == []
+    clocks = align(matched, 4)
+    assert same(match(pair_in_time(ranks, matched, clocks), 4)) == []
 
 
 @pytest.mark.parametrize("seed", range(60))

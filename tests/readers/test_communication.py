@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from build import EPOCH, HEADER, K, ascend_pt, row
 
-from npuperf.model.communication import Communication
+from npuperf.model.communication import EVERYBODY, SEVERAL, Communication
 from npuperf.model.labels import Labels
 from npuperf.readers.comm_groups import group_hash, type_inside, type_of
 from npuperf.readers.recording import Reading, open_recording
@@ -233,6 +233,22 @@ def test_links_have_the_ranks_of_the_run(tmp_path: Path) -> None:
         ("reduce", -1, -1, 1_000_000, -1, None),
     ]
     assert links.step.tolist() == [13] * 5 and links.ns.tolist() == [500_000] * 5
+
+
+@pytest.mark.parametrize(("ends", "peer"), [("0", -1), ("013", EVERYBODY), ("01", SEVERAL)])
+def test_a_batch_may_be_with_several_ranks(ends: str, peer: int, tmp_path: Path) -> None:
+    """A matrix has the best operations of each link: what has two there is with two; what has one may be with more."""
+    metadata = {"parallel_group_info": {"group_name_19": {"group_name": "pp", "group_rank": 2,
+                                                          "global_ranks": [0, 1, 2, 3]}}}  # fmt: skip
+    other = SEND.replace("_3_1@", "_4_1@")
+    document = {"step13": {"p2p": {SEND: op(0, 2.0), other: op(4_000, 2.0)}, "collective": {}}}
+    folder = rank(tmp_path, document, metadata=metadata)
+    use = {"Transport Type": "HCCS", "Transit Size(MB)": 1, "Transit Time(ms)": 0.5, "Bandwidth(GB/s)": 2}
+    links = {f"2-{end}": {**use, "Op Name": SEND} for end in ends}
+    every = {f"batchsendrecv-top1@{PP}": links, f"batchsendrecv-total@{PP}": {f"2-{end}": use for end in ends}}
+    matrix = {"step13": {"p2p": every, "collective": {}}}
+    (folder / OUTPUT / "communication_matrix.json").write_text(json.dumps(matrix))
+    assert communication(folder).operations.peer.tolist() == [peer, -1 if peer == -1 else SEVERAL]
 
 
 def test_groups_of_the_cluster_tool(tmp_path: Path) -> None:
