@@ -11,10 +11,12 @@ import codecs
 import csv
 import ctypes
 import io
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from itertools import count, islice, pairwise
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
@@ -58,6 +60,8 @@ _WORDS: Final = 8192
 _WORD_BYTES: Final = 1 << 18
 #: Bytes of text that are read at once.
 _PORTION: Final = 1 << 19
+#: Threads that Arrow has beside each other while it reads a table.
+_ARROWS: Final = 2
 
 
 class _Wanted(ctypes.Structure):
@@ -498,6 +502,23 @@ class _Stream:
         return block
 
 
+@cache
+def _need_threads(_process: int) -> None:
+    """Raise RuntimeError where a process may start no more threads: Arrow waits for ever for one of its own, then."""
+    let_go, begun = Event(), []
+    try:
+        for _ in range(_ARROWS):
+            begun.append(Thread(target=let_go.wait))
+            begun[-1].start()
+    except RuntimeError:
+        begun.pop()
+        raise
+    finally:
+        let_go.set()
+        for thread in begun:
+            thread.join()
+
+
 def _read_arrow(
     path: Path,
     layout: _Layout,
@@ -508,6 +529,7 @@ def _read_arrow(
     """Read in blocks; None where a cell is not of its type, a row does not fit, or rows hide in one another's cells."""
     if layout.form.encoding != "utf-8":
         return None
+    _need_threads(os.getpid())
     wanted = {f"c{i}": types[kind] for i, (kind, _) in layout.wanted().items()}
     names = [f"c{i}" for i in range(layout.form.width)]
     rows, batches = 0, []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from npuperf.model.tasks import NO_TIME
 from npuperf.readers import table as table_module
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.table import RowTable, read_table
+from npuperf.readers.table import RowTable, _need_threads, read_table
 
 T1, T2 = 1736413971558972912, 1736413971560588764  # ns
 ROWS = f"{T1 // 1000}.912\t,185.504\n{T2 // 1000}.764\t,501.17\n"
@@ -340,3 +342,24 @@ def test_bytes_changed_at_random(tmp_path: Path) -> None:
             changed[at : at + chance.choice((1, 1, 1, 0))] = bytes([chance.choice(b'0159.,"\n\r\t -ekN/A\x00\xff')])
         typed += has_types(tmp_path / "kernel_details.csv", bytes(changed))
     assert 50 < typed < 350
+
+
+def test_where_no_thread_can_be_started_it_is_said_and_arrow_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def start(thread: Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    real = Thread.start
+    _need_threads.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            _need_threads(os.getpid())
+    assert not started[0].is_alive()
+    _need_threads(os.getpid())
