@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import struct
 import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from npuperf.base.loading import loading, no_matrix_threads
+from npuperf.base.loading import load_library, loading, no_matrix_threads
 
 _VARIABLE = "OPENBLAS_NUM_THREADS"
 _COUNTED = "import os, numpy; print(len(os.listdir('/proc/self/task')))"
@@ -87,3 +91,26 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ[_VARIABLE] == "1"
         raise KeyError
     assert _VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_library_is_loaded_if_its_last_table_is_whole(
+    order: str, more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ELF says where its table of sections begins (byte 0x28), how large each is and how many there are (0x3A)."""
+    head = bytearray(b"\x7fELF\x02" + bytes(59))
+    head[5] = 1 if order == "<" else 2
+    struct.pack_into(f"{order}Q", head, 0x28, 100)
+    struct.pack_into(f"{order}HH", head, 0x3A, 64, 3)
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: SimpleNamespace(path=path, go=SimpleNamespace()))
+    library = tmp_path / "lib.so"
+    library.write_bytes(head.ljust(100 + 3 * 64 + more))
+    loaded = load_library(library, [("go", int, (str,))])
+    assert (loaded is not None) == (more >= 0)
+    assert loaded is None or (loaded.path, vars(loaded.go)) == (str(library), {"restype": int, "argtypes": (str,)})
+    assert load_library(library, [("come", int, ())]) is None  # another version's
+    library.write_bytes(head[:63])
+    assert load_library(library, []) is None and load_library(tmp_path / "missing.so", []) is None
+    library.write_bytes(b"\xcf\xfa\xed\xfe".ljust(64))  # of a system that checks by itself what it loads
+    assert load_library(library, []) is not None

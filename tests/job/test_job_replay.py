@@ -22,6 +22,7 @@ from npuperf.job.job_replay import (
     build,
     calmed,
     level_ranks,
+    level_steps,
     on_longest_path,
     run,
     scaled,
@@ -190,6 +191,31 @@ def test_a_rank_like_its_peers(seed: int) -> None:
     program = slow.build()
     found = run(program, [JobChange(), level_ranks(program, [(np.array([2]), np.array([0, 1, 3]))])])
     assert found.length.tolist() == [lengths(slow), lengths(job)]
+
+
+def test_stages_of_one_rank_are_calmed_and_of_them_only_those_that_are_asked_for() -> None:
+    """Their hosts take 10, 20, 50 and 90 µs: what is beyond the lower median, 20, goes. The rest is 10, 5 and 1 µs."""
+    programs: Programs = {r: [Work(10, host), "all/1", Work(1)] for r, host in enumerate((10, 20, 50, 90))}
+    job = Made(programs, {"all/1": 5}, [group(range(4), None, "all")], {}).build()
+    stage = np.arange(4)
+    changes = [calmed(job, stage), *(calmed(job, stage, ranks=np.array(one)) for one in ([3], [2], [0], [2, 3]))]
+    assert run(job, changes).length.tolist() == [36 * US, 66 * US, 106 * US, 106 * US, 36 * US]
+
+
+def test_late_steps_of_a_rank_alone_are_levelled_on_top_of_another_change() -> None:
+    """Rank 1 works 50 µs instead of 10 in the third of four steps, of two operations of 5 µs each; 3 µs follow.
+
+    As in its other steps it takes 10; where rank 0 works twice as long all wait for that one instead.
+    """
+    programs: Programs = {
+        r: [item for n in range(8) for item in (Work(50 if r == 1 and n in (4, 5) else 10), f"all/{n}")] + [Work(3)]
+        for r in range(3)
+    }
+    job = Made(programs, {f"all/{n}": 5 for n in range(8)}, [group(range(3), None, "all")], {}).build()
+    job = replace(job, matched=replace(job.matched, step=np.tile(np.arange(8) // 2, 3)))
+    twice = scaled(job, np.array([2.0, 1.0, 1.0]))
+    changes = [JobChange(), *(level_steps(job, 1, np.array([2]), on) for on in (JobChange(), twice))]
+    assert run(job, changes).length.tolist() == [(6 * 15 + 2 * 55 + 3) * US, (8 * 15 + 3) * US, (8 * 25 + 6) * US]
 
 
 @pytest.mark.parametrize("seed", range(40))

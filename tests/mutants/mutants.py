@@ -45,7 +45,7 @@ ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py"],
     "base": [
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
-        *("tests/readers/test_plain_events.py", "tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
+        *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
     "model": ["tests/against/test_noise.py", "tests/device"],
     "cli": ["tests/test_api.py"],
