@@ -240,6 +240,20 @@ def outside_of_steps(works: Mapping[int, Sequence[int]], steps: Sequence[int]) -
     return ranks, build(ranks, matched, find_waits(matched, ranks), clocks)
 
 
+def test_who_is_waiting_in_every_step_waits_for_others_and_not_for_data() -> None:
+    """Rank 0 waits 100 µs per step for rank 1; the data of 2 and 3 is 500 µs on its way, and they wait for nobody."""
+    work = (405, 505, 10, 10)
+    programs = {r: [i for n in range(4) for i in (Work(work[r]), f"{'ab'[r // 2]}/{n}", f"c/{n}")] for r in range(4)}
+    transfer = {f"{name}/{n}": us for n in range(4) for name, us in (("a", 5), ("b", 500), ("c", 5))}
+    groups = [group([0, 1], None, "a"), group([2, 3], None, "b"), group(range(4), None, "c")]
+    ranks = [replace(r, operations=replace(r.operations, step=ints(sorted([*range(4)] * 2))))
+             for r in told(programs, transfer, groups)]  # fmt: skip
+    matched = match(ranks, 4)
+    job = build(ranks, matched, find_waits(matched, ranks), align(matched, 4))
+    found, waited = always_waiting(job, np.zeros(4, np.int64), 1.0)
+    assert (found.tolist(), waited) == ([0], 4 * 100 * US)
+
+
 def test_what_is_outside_of_all_steps_is_no_step() -> None:
     """Rank 3 is 800 µs late before an operation of no step, and rank 0 waits there and in the only step."""
     ranks, job = outside_of_steps({**{r: [100] * 5 for r in range(3)}, 3: [900, *[100] * 4]}, [-1, -1, 0, 1, 2, 3])
