@@ -157,7 +157,7 @@ def _moved(ranks: Sequence[RankSummary], matched: Matched, stages: PipelineStage
         return _Transfers(empty, empty, empty, np.empty(0, np.bool_), empty)
     down = np.where(around, source > target, target > source)
     place = np.sort(matched.rank[np.stack([sender, receiver], axis=1)], axis=1)
-    run = alike(place[:, 0], place[:, 1], matched.step[sender] - int(matched.step.min()))
+    run = alike(place[:, 0], place[:, 1], matched.step[sender])
     return _Transfers(sender, receiver, np.where(down, source, target), down, run)
 
 
@@ -225,7 +225,7 @@ def _by_exchanges(ranks: Sequence[RankSummary], matched: Matched, stages: Pipeli
     unknown = Schedule(say("it is not recorded who sends and who receives"))
     place = np.sort(matched.rank[pairs], axis=1)
     stage = np.sort(stages.of[place], axis=1)
-    run = alike(place[:, 0], place[:, 1], matched.step[pairs[:, 0]] - int(matched.step.min()))
+    run = alike(place[:, 0], place[:, 1], matched.step[pairs[:, 0]])
     count = np.bincount(run)[run]
     often = [distinct(count[stage[:, 0] == link]).tolist() for link in range(stages.count - 1)]
     if (np.diff(stage) != 1).any() or any(len(found) != 1 for found in often):

@@ -330,6 +330,15 @@ def test_a_host_that_may_be_ahead_gains_between_two_bounds() -> None:
     assert (answer.least / US, answer.most / US) == (pytest.approx(50), pytest.approx(100))
 
 
+def test_what_was_waited_for_ranks_that_were_not_loaded_is_shortened_by_no_network() -> None:
+    """Of 10 µs, six times, that may all be transfer or waiting, 2 are for others: at most half of 8 is saved."""
+    study = job(*DATA)
+    known = np.zeros(len(study.waits.known), np.bool_)
+    study = replace(study, waits=replace(study.waits, known=known, absent=np.full(len(known), 2 * US)))
+    answer = predict(study, "comm*0.5")
+    assert (answer.saved / US, answer.least / US, answer.most / US) == pytest.approx((0, 0, 6 * 4))
+
+
 def test_a_slower_host_is_no_gain_within_any_bound() -> None:
     answer = predict(job(*DATA), "host*2")
     assert answer.saved / US == answer.least / US == answer.most / US == pytest.approx(-100)

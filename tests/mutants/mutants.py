@@ -155,9 +155,10 @@ class Mutant:
         """Return its name in explained.txt, wherever lines move."""
         return f"{self.path}: " + " ".join(f"{d[0]} {d[1:].strip()}" for d in self.diff())
 
-    def put(self, functions: dict[tuple[str, int, str], list[FunctionType]], scratch: Path) -> None:
+    def put(self, scratch: Path) -> None:
         """Change this process: the functions with the code in question, or a name that is given a value on import."""
         file, new = PACKAGE / self.path, self.change.apply(self.old)
+        name = ".".join(["npuperf", *Path(self.path).with_suffix("").parts])
         if file.suffix == ".c":
             source, library = scratch / file.name, scratch / f"lib{file.stem}.so"
             source.write_bytes(new)
@@ -166,21 +167,26 @@ class Mutant:
             subprocess.run(["cc", *flags, known, source, "-o", library], check=True)
             importlib.import_module("npuperf.device.maxplus").LIBRARY = library  # type: ignore[attr-defined]
         elif self.change.inside:
+            importlib.import_module(name)  # some are loaded only where they are used
+            gc.unfreeze()
+            functions = defaultdict(list)
+            for o in gc.get_objects():
+                if isinstance(o, FunctionType) and o.__code__.co_filename == str(file):
+                    functions[o.__code__.co_firstlineno, o.__code__.co_name].append(o)
             todo = [compile(new, str(file), "exec", dont_inherit=True)]
             while todo:
                 code = todo.pop()
                 todo += [c for c in code.co_consts if isinstance(c, CodeType)]
-                for function in functions.get((str(file), code.co_firstlineno, code.co_name), []):
+                for function in functions[code.co_firstlineno, code.co_name]:
                     function.__code__ = code
         else:
-            name = ".".join(["npuperf", *Path(self.path).with_suffix("").parts])
-            module, tree = sys.modules[name], ast.parse(new)
+            module, tree = importlib.import_module(name), ast.parse(new)
             before = {n: vars(module).get(n) for n in self.change.names}
             (statement,) = (s for s in tree.body if s.lineno == self.change.statement)
             exec(compile(ast.Module([statement], []), str(file), "exec"), vars(module))
-            for other in [m for n, m in sys.modules.items() if n.startswith("npuperf.")]:
+            for other in list(sys.modules.values()):
                 for n, value in before.items():
-                    if vars(other).get(n) is value:
+                    if getattr(other, "__dict__", {}).get(n) is value:
                         setattr(other, n, vars(module)[n])
 
 
@@ -275,12 +281,7 @@ class Trial:
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        gc.unfreeze()
         self.items = {item.nodeid: item for item in session.items}
-        functions = defaultdict(list)
-        for o in gc.get_objects():
-            if isinstance(o, FunctionType) and o.__code__.co_filename.startswith(str(PACKAGE)):
-                functions[o.__code__.co_filename, o.__code__.co_firstlineno, o.__code__.co_name].append(o)
         gc.freeze()
         tests: dict[str, Reached] = {}
         for file in sorted({item.path for item in session.items}):
@@ -296,7 +297,7 @@ class Trial:
                     names.append(name)
                     expected += tests[name].seconds
             known = mutant.name() in explained
-            killed = known or self._copy(session, 60 + 20 * expected, names, lambda to, m=mutant: m.put(functions, to))  # type: ignore[misc]
+            killed = known or self._copy(session, 60 + 20 * expected, names, mutant.put)
             self.fates["explained" if known else "killed" if killed else "survived"] += 1
             if not killed:
                 where = f"npuperf/{mutant.path}:{mutant.change.line}"
