@@ -143,6 +143,7 @@ class Pair:
             return
         if any(found == self.alone.run(kind, seed, sooner / 10) for sooner in range(10, -1, -1)):
             seen["varies alone, too"] += 1
+            print(f"varies alone, too: --seed {seed} --moments 1: {kind}: {found}, or {expected}", flush=True)
         else:
             yield f"{kind}: {found}, alone {expected}"
 
