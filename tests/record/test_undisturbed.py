@@ -60,6 +60,8 @@ RECORDED = {
     "scanned": ALL,
     "own profiler afterwards": ALL,
 }
+#: Those whose steps several threads make.
+THREADED = ("thread pool", "http.server with threads")
 #: Those of which nothing is saved: their end does not wait for it.
 LOST = ("left by a thread", "killed")
 SERVED = {
@@ -88,7 +90,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run_all(tmp_path_factory, "served", [*SERVED, "thread pool", "http.server with threads"], "forward")
+    return run_all(tmp_path_factory, "served", [*SERVED, *THREADED], "forward")
 
 
 def run_all(
