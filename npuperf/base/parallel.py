@@ -326,7 +326,11 @@ def _connected(engine: Engine) -> Iterator[Client]:
         asked = {"distributed.scheduler.allowed-failures": 1, "temporary-directory": str(scratch)}
         asked["distributed.worker.use-file-locking"] = False  # nobody else is in there, and a file system may have none
         with dask.config.set(asked), held_back(signal.SIGINT):
-            cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
+            try:
+                cluster = LocalCluster(n_workers=engine.workers, **_LOCAL)
+            except (OSError, RuntimeError) as error:  # the latter is what dask says of a worker that did not come
+                what = say("dask workers cannot be started: {why}", why=str(error.__cause__ or error))
+                raise InputError(what, hint=say("--engine processes needs no dask")) from error
         try:
             with Client(cluster, set_as_default=False) as client:
                 yield client

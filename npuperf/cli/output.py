@@ -15,7 +15,7 @@ from msgspec import Struct
 from npuperf.base.errors import InputError, UsageError
 from npuperf.base.escape import for_shell
 from npuperf.base.files import PACK, is_file, is_folder, is_special, is_there, refuse_inputs, shown, write_atomically
-from npuperf.base.messages import say
+from npuperf.base.messages import Message, say
 from npuperf.cli.streams import draws_blocks, opens_links, tell, tell_line, terminal_width
 from npuperf.model.document import Document
 from npuperf.model.result import Result
@@ -106,9 +106,10 @@ class Output(Struct, frozen=True):
         ``analysis`` is what it is the result of, and ``old`` what that is compared with: of these pictures are drawn.
         """
         drawn = self.html is not None or self.format == "html"
-        pictures = _pictures(analysis, document) if drawn else ()
-        old_pictures = _pictures(old, old.result) if drawn and old is not None else ()
-        text = render(document, self.format, self._view(document, pictures, old_pictures))
+        pictures, undrawn = _pictures(analysis, document) if drawn else ((), None)
+        old_pictures, _ = _pictures(old, old.result) if drawn and old is not None else ((), None)
+        page = View(full=True, pictures=pictures, old_pictures=old_pictures, undrawn=undrawn)
+        text = render(document, self.format, self._view(document, page))
         self._tell_gates(document)
         if self.output is None:
             _write(text)
@@ -123,7 +124,6 @@ class Output(Struct, frozen=True):
             tell(document.problem.message)
         if self.html is not None:
             _refuse_what_was_read(self.html, document)
-            page = View(full=True, pictures=pictures, old_pictures=old_pictures)
             write_atomically(self.html, render(document, "html", page))
             tell(say("wrote {file}", file=str(self.html)))
         if analysis is not None and isinstance(document, Result) and (self.trace or self.trace_full):
@@ -147,7 +147,7 @@ class Output(Struct, frozen=True):
 
             tell_line("\n".join(gate_line(gate).lines))
 
-    def _view(self, document: Document, pictures: tuple[Picture, ...], old_pictures: tuple[Picture, ...]) -> View:
+    def _view(self, document: Document, drawn: View) -> View:
         """Return how a document is shown: in the language, the width and the colours of a terminal, or for a file."""
         here = self.output is None
         links: tuple[Path, ...] = ()
@@ -170,8 +170,9 @@ class Output(Struct, frozen=True):
             blocks=not here or draws_blocks(),
             links=links,
             page=page,
-            pictures=pictures,
-            old_pictures=old_pictures,
+            pictures=drawn.pictures,
+            old_pictures=drawn.old_pictures,
+            undrawn=drawn.undrawn,
         )
 
 
@@ -191,21 +192,30 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _pictures(analysis: Analysis | None, result: Document | None) -> tuple[Picture, ...]:
-    """Draw what was analyzed, from its columns; what cannot be read any more is told, and not drawn."""
+def _pictures(analysis: Analysis | None, result: Document | None) -> tuple[tuple[Picture, ...], Message | None]:
+    """Draw what was analyzed, from its columns; what cannot be read any more is told, and not drawn; return why."""
     if analysis is None or not isinstance(result, Result):
-        return ()
+        return (), None
     if analysis.packed:
         tell(say("the page has no timeline of {path}: a pack has no tasks", path=shown(analysis.question.path)))
-        return ()
+        return (), None
     from npuperf.advise import load_thresholds
     from npuperf.base.parallel import Engine
     from npuperf.show.draw import draw
 
-    asked = analysis.question
+    asked, failures = analysis.question, list[InputError]()
+    pictures: tuple[Picture, ...] = ()
     try:
         engine = Engine.asked(asked.engine, asked.workers, asked.scheduler)
-        return draw(analysis.recording, result, load_thresholds(asked.thresholds), step=asked.step, engine=engine)
+        thresholds = load_thresholds(asked.thresholds)
+        pictures = draw(analysis.recording, result, thresholds, step=asked.step, engine=engine, failed=failures.append)
     except InputError as error:
-        tell(say("the page has no timeline of {path}: {why}", path=shown(asked.path), why=error.what))
-        return ()
+        failures.append(error)
+    if not failures:
+        return pictures, None
+    why = failures[0].what
+    if pictures:
+        tell(say("the page has no timeline of some devices of {path}: {why}", path=shown(asked.path), why=why))
+    else:
+        tell(say("the page has no timeline of {path}: {why}", path=shown(asked.path), why=why))
+    return pictures, why

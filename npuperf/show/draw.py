@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from npuperf.base.errors import InputError
 from npuperf.base.memory import give_back
 from npuperf.base.messages import Message, chain, say
 from npuperf.base.parallel import Engine
@@ -329,11 +330,13 @@ def draw(
     engine: Engine | None = None,
     progress: Progress | None = None,
     finished: Callable[[], None] | None = None,
+    failed: Callable[[InputError], None] | None = None,
 ) -> tuple[Picture, ...]:
     """Draw the devices of a result, or of more than ``limit`` the most telling ones, in this order.
 
     ``step``: the one that the result is about. Devices without kernels have no picture, nor have those that can no
-    longer be read. ``engine``, ``progress`` and ``finished``: as in :meth:`Recording.map`.
+    longer be read: why the first was not is given to ``failed``. ``engine``, ``progress`` and ``finished``: as in
+    :meth:`Recording.map`.
     """
     chosen = choose(result, limit)
     if not chosen:
@@ -347,9 +350,13 @@ def draw(
     size = Size().shared(len(chosen))
     job = result.cluster is not None and len(chosen) == len(result.devices)  # of a part of it nobody's waits are known
     work = partial(_draw, wanted=wanted, thresholds=thresholds, size=size, step=step, job=job)
-    found = [one for some in recording.map(work, progress, engine, finished) for one in some]
+    read = recording.map(work, progress, engine, finished)
+    found = [one for some in read if not isinstance(some, InputError) for one in some]
     pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
     drawn = {_key(picture): picture for picture in pictures}
+    why = next((one for one in read if isinstance(one, InputError)), None)
+    if failed is not None and why is not None and wanted.keys() != drawn.keys():
+        failed(why)
     return tuple(drawn[key] for key in wanted if key in drawn)
 
 
@@ -438,11 +445,14 @@ def _draw(
     size: Size,
     step: int | None,
     job: bool,
-) -> list[tuple[Picture, RankSummary | None]]:
+) -> list[tuple[Picture, RankSummary | None]] | InputError:
     """Draw the devices of one source that were chosen; with what a ``job`` needs of each, as its analysis had it.
 
-    ``wanted``: what the result says of each, why it is drawn, and its offset to the job's clock.
+    ``wanted``: what the result says of each, why it is drawn, and its offset to the job's clock. Returns the error of
+    a source that could not be read.
     """
+    if reading.error is not None:
+        return reading.error
     found = []
     for profile in reading.profiles:
         if _key(profile) in wanted and (profile.tasks.work != Work.CONTROL).any():

@@ -33,7 +33,7 @@ class View:
     ``blocks``: whether it draws blocks as wide as letters, ``links``: if it opens them, the folders in which code is
     looked for; ``language``: a code, None as the environment says; ``page``: the address of a page of the same
     document, if one is written; ``pictures``: timelines for a page, and ``old_pictures`` those of what the document is
-    compared with.
+    compared with. ``undrawn``: why some of these are not there.
     """
 
     full: bool = False
@@ -48,6 +48,7 @@ class View:
     page: str = ""
     pictures: tuple[Picture, ...] = ()
     old_pictures: tuple[Picture, ...] = ()
+    undrawn: Message | None = None
 
 
 Renderer = Callable[[Any, View], str]

@@ -238,7 +238,7 @@ class _EarlierError(Exception):
 
 
 class _Job(Struct):
-    """All sources on their way into one trace. ``epoch``: None until the first is read; ``unread``: how many failed.
+    """All sources on their way into one trace. ``epoch``: None until the first is read.
 
     ``far``: some times are so long after the epoch that viewers round them.
     """
@@ -248,12 +248,10 @@ class _Job(Struct):
     epoch: int | None
     sources: int
     tracks: TrackWriter
-    unread: int = 0
     far: bool = False
 
     def add(self, reading: Reading) -> None:
         """Write what one source gave, if it was analyzed: its host, then its devices."""
-        self.unread += reading.error is not None
         found = [(profile, device_of(self.result, profile)) for profile in reading.profiles]
         chosen = [(profile, device) for profile, device in found if device is not None]
         if chosen:
@@ -310,7 +308,7 @@ class _Job(Struct):
         clock = next((r.clock for r in ranks if (r.rank, r.device) == (device.rank, device.device)), None)
         return clock.offset_ns if clock else 0
 
-    def told(self, file: Path) -> Message:
+    def told(self, file: Path, unread: Message | None) -> Message:
         """Say what was written, and what was not."""
         assert self.epoch is not None
         tracks = self.tracks
@@ -328,9 +326,8 @@ class _Job(Struct):
             "{n} launches have no arrow, for by the clocks of host and device their tasks had ended before them",
             tracks.backward,
         )
-        unread = say_n("{n} source could not be read again", "{n} sources could not be read again", self.unread)
         far = say("some times are more than 104 days after it, and viewers round them")
-        told = ((tracks.unbound, unbound), (tracks.backward, backward), (self.unread, unread), (self.far, far))
+        told = ((tracks.unbound, unbound), (tracks.backward, backward), (True, unread), (self.far, far))
         return chain(wrote, *(message for holds, message in told if holds))
 
 
@@ -344,10 +341,10 @@ def write_full(file: Path, recording: Recording, result: Result, thresholds: Thr
         try:
             with trace_file(file) as writer:
                 job = _Job(result, writer, epoch, len(recording.sources), TrackWriter(writer))
-                in_turn(recording, job.add)
+                unread = in_turn(recording, job.add)
                 job.epoch = job.epoch or 0
                 writer.end(job.epoch)
-            return job.told(file)
+            return job.told(file, unread)
         except _EarlierError as error:  # a rank that was read later begins earlier
             epoch = _second_before(error.time - _AHEAD)
 

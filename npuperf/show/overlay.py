@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from npuperf.base.escape import without_halves
-from npuperf.base.messages import Message, chain, say, say_n
+from npuperf.base.messages import Message, chain, say
 from npuperf.device.blame import NOTHING, Blamed
 from npuperf.device.host_events import CAUSES, CODE
 from npuperf.device.partition import Gaps
@@ -108,13 +108,11 @@ class _Overlay(Struct):
     of_job: bool
     slices: int = 0
     markers: int = 0
-    unread: int = 0
     devices: int = 0
     base: int | None = None
 
     def add(self, reading: Reading) -> None:
         """Write what was found about the devices of one source."""
-        self.unread += reading.error is not None
         for profile in reading.profiles:
             device = device_of(self.result, profile)
             if device is not None and (profile.tasks.work != Work.CONTROL).any():
@@ -333,9 +331,8 @@ def write_overlay(file: Path, recording: Recording, result: Result, thresholds: 
     """
     with trace_file(file, _NUMBERS) as writer:
         job = _Overlay(result, thresholds, writer, len(recording.sources) > 1)
-        in_turn(recording, job.add)
+        unread = in_turn(recording, job.add)
         writer.end(job.base or 0)
-    unread = say_n("{n} source could not be read again", "{n} sources could not be read again", job.unread)
     wrote = say("wrote {file} (slices: {slices}, markers: {markers}), on the clock of the original trace",
                 file=str(file), slices=job.slices, markers=job.markers)  # fmt: skip
-    return chain(wrote, unread if job.unread else None)
+    return chain(wrote, unread)

@@ -213,6 +213,9 @@ def _undrawn(result: Result, view: View) -> Iterator[Line]:
     bare = sum(not device.clock.tasks for device in result.devices)
     if not every and drawn:
         return  # a host alone
+    if view.undrawn is not None:
+        yield Line(chain(say("drawn: {n} of {all} devices", n=drawn, all=every), view.undrawn), "bold")
+        return
     if bare == every and not result.hosts:
         yield Line(say("no timeline: this recording has no kernels with times to draw"), "dim")
     elif not drawn:

@@ -15,10 +15,10 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec import field as struct_field
 
 from npuperf.base import __version__
-from npuperf.base.errors import NpuperfError
+from npuperf.base.errors import InputError, NpuperfError
 from npuperf.base.escape import without_halves
 from npuperf.base.files import writing_atomically
-from npuperf.base.messages import say
+from npuperf.base.messages import Message, say, say_n
 from npuperf.base.parallel import Engine
 from npuperf.device.cores import Sweep
 from npuperf.model.chip import Cores
@@ -278,10 +278,16 @@ class _EndedError(NpuperfError):
         self.cause = cause
 
 
-def in_turn(recording: Recording, work: Callable[[Reading], None]) -> None:
-    """Read one source after the other and work on each; the first error of the work is raised, and ends it."""
+def in_turn(recording: Recording, work: Callable[[Reading], None]) -> Message | None:
+    """Read one source after the other and work on each; return what to say of those that could not be read.
+
+    The first error of the work is raised, and ends it; so is that of reading, where there is nothing else.
+    """
+    unread: list[InputError] = []
 
     def once(reading: Reading) -> None:
+        if reading.error is not None:
+            unread.append(reading.error)
         try:
             work(reading)
         except Exception as error:
@@ -295,6 +301,12 @@ def in_turn(recording: Recording, work: Callable[[Reading], None]) -> None:
             recording.map(once, engine=Engine("serial", workers=1))
     except _EndedError as ended:
         raise ended.cause from None
+    if not unread:
+        return None
+    if len(unread) == len(recording.sources):
+        raise unread[0]
+    return say_n("{n} source could not be read again: {why}", "{n} sources could not be read again; the first: {why}",
+                 len(unread), why=unread[0].what)  # fmt: skip
 
 
 def device_of(result: Result, profile: DeviceProfile) -> Device | None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from build import EPOCH, H, K, ascend_pt, events, us
+from conftest import run_cli
 from inputs import KERNELS as INPUT_KERNELS
 from inputs import database
 from msgspec import structs
@@ -31,6 +32,7 @@ from npuperf.model.labels import Labels
 from npuperf.model.result import Result
 from npuperf.readers import recording
 from npuperf.readers.find import Source
+from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import Reading, open_recording
 from npuperf.readers.source import SourceRead, read_source
 from npuperf.show.full_trace import write_full
@@ -453,3 +455,29 @@ def test_a_database_has_its_clock_as_a_counter(tmp_path: Path) -> None:
     trace, _ = written(path, tmp_path / "full.json")
     (found,) = [rows for (_, name), rows in trace.counters.items() if name == "MHz"]
     assert [(time + trace.epoch, value) for time, value in found] == [(EPOCH, 1800), (EPOCH + 7_000, 1650)]
+
+
+def test_what_cannot_be_read_again_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the page in place of its timeline, on stderr, and nothing is written where nothing could be read."""
+    seen: Counter[Path] = Counter()
+
+    def once(source: Source, log: ReadLog, progress: Progress | None) -> SourceRead:
+        seen[source.root] += 1
+        if seen[source.root] > 1 and (broken == "all" or "rank_2" in str(source.root)):
+            raise InputError(say("{path}: Stale file handle", path=str(source.root)))
+        return read_source(source, log, progress)
+
+    monkeypatch.setattr("npuperf.readers.recording.read_source", once)
+    for broken, drawn in (("one", 3), ("all", 0)):
+        seen.clear()
+        page = tmp_path / f"{broken}.html"
+        done = run_cli(["analyze", str(SAMPLES / "pipeline_job"), "--engine", "serial", "--html", str(page)])
+        assert done.returncode == 0
+        assert "has no timeline of" in done.stderr and "Stale file handle" in done.stderr
+        text = page.read_text("utf-8")
+        assert f"drawn: {drawn} of 4 devices" in text and "Stale file handle" in text
+        assert "those that stand out" not in text and "what is read back from JSON" not in text
+    seen.clear()
+    trace = tmp_path / "whole.json"
+    done = run_cli(["analyze", str(SAMPLES / "pipeline_job"), "--engine", "serial", "--trace-full", str(trace)])
+    assert done.returncode == 3 and "Stale file handle" in done.stderr and not trace.exists()
