@@ -47,6 +47,8 @@ _FEW: Final = 2
 _ONE_STEP_FACTOR: Final = 5
 #: Few ranks are why now and then somebody is late if they make this part of what is lost so.
 _MOSTLY: Final = 0.5
+#: A rank is late as nobody else is if no other one is ever late by more than this part of it.
+_UNLIKE: Final = 0.5
 #: Ranks hide each other's delays if repairing each alone saves less than this part of what all together do.
 _HIDING: Final = 2 / 3
 #: What a rank takes longer than its peers must be at least this part of what is saved without it.
@@ -315,7 +317,16 @@ def _passing(case: _Case, mended: _Repair) -> list[_Found]:
         return chosen if fsum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
     every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
     length = run(case.job, [case.change(mended), case.change(every), case.calm(mended)]).length
-    return chosen if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]) else []
+    if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]):
+        return chosen
+    # Beside ranks that vary all the time they are a lesser part: then they are those that are late as nobody else is.
+    late, places = case.late, [cause.places[0] for cause, _ in chosen]
+    others = np.delete(late.by_step, places, axis=0).max(initial=0.0)
+    return [
+        (cause, repair)
+        for (cause, repair), place in zip(chosen, places, strict=True)
+        if late.by_step[place, np.isin(late.steps, cause.steps)].min() * _UNLIKE >= others
+    ]
 
 
 def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:

@@ -268,3 +268,17 @@ def test_what_may_save_nothing_stands_behind_what_surely_saves_nearly_as_much(tm
     assert near(first.gain_ns_per_step, gain_ns(truth, host)) and near(second.gain_ns_per_step, gain_ns(truth, link))
     assert first.gain_ns_per_step is not None and second.gain_ns_per_step is not None
     assert second.gain_ns_per_step[1] > first.gain_ns_per_step[1] > gain_ns(truth, link)
+
+
+def test_a_rank_that_is_late_as_nobody_else_is_named_beside_unequal_work(tmp_path: Path) -> None:
+    """Experts get more tokens now here, now there, which costs more in all than the one delay."""
+    late = Fault("stall", (5,), steps=(2,), ns=2_000_000)  # before its first kernel there: idle in the step before
+    truth = simulate(Job(dp=8, ep=4, tokens=0.3, steps=4, layers=1, kernels=4, jitter=0.03, seed=3, faults=(late,)))
+    result = analyzed(truth, tmp_path)
+    (root,) = blamed(result)
+    assert (root.ranks, root.steps) == ([5], [FIRST_STEP + 1])
+    assert near(root.gain_ns_per_step, gain_ns(truth, late))
+    assert result.cluster is not None
+    nameless = next(root for root in result.cluster.roots if root.kind == "jitter")
+    assert nameless.gain_ns_per_step is not None and root.gain_ns_per_step is not None
+    assert nameless.gain_ns_per_step[1] > root.gain_ns_per_step[1]
