@@ -305,7 +305,12 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
         yield f"hung for {found.seconds:.0f} s: {found.running}"
         return
     memory = fault.effect == errno.ENOMEM or fault is FAULTS["little memory"]
-    noisy = command.loose or (memory and "npuperf: out of memory" in found.said)
+    aborted = memory and found.status in (
+        127,
+        -signal.SIGSEGV,
+        -signal.SIGABRT,
+    )  # a library in C that cannot do without
+    noisy = command.loose or aborted or (memory and "npuperf: out of memory" in found.said)
     if match := (_OURS.search(found.said) or (None if noisy else _NOISE.search(found.said))):
         yield f"no words: {match[0]}: {found.said[-1500:]}"
     if found.running:
@@ -321,8 +326,8 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
     elif found.status == usual.status:
         if not _says_why(found, usual, fault):
             yield f"another answer without a word: {difference(found, usual)}"
-    elif memory and found.status in (127, -signal.SIGSEGV, -signal.SIGABRT):
-        pass  # a library in C that cannot do without
+    elif aborted:
+        pass
     elif found.status not in (3, *((130, 143, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM) if struck else ())):
         yield f"exit status {found.status}: {found.said[-400:]}"
     elif found.status == 3 and "npuperf: " not in found.said and fault.first is not _close:

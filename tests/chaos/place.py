@@ -232,7 +232,8 @@ def _called(process: psutil.Process) -> str:
 
 def _shared_memory() -> set[str]:
     """Pieces of memory that have names; semaphores of others come and go."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.")}  # noqa: PTH208
+    others = ("sem.", "DynamicProfileNpuShm")  # the latter is torch_npu's, of whoever uses it beside us
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(others)}  # noqa: PTH208
 
 
 class _Forked:
