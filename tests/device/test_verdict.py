@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
 from npuperf.device.verdict import Pace, give_verdict
-from npuperf.model.result import Partition, Result, Verdict
+from npuperf.model.result import Elasticity, Partition, Result, Verdict
 
 LATENCY = 8_000  # from the end of a launch to the earliest start, ns
 LAUNCH = 2_000  # of the host's time per kernel, the part inside the launch call
@@ -425,3 +425,18 @@ def test_the_shares_of_waiting_for_the_host_are_said() -> None:
     assert "waiting for the host (20.0 % of span) and launch latency (15.0 %) are together above" in str(found.reason)
     said = str(give_verdict(split, pace, load_thresholds({}), latency_known=False).reason)
     assert "waiting for the host, launch latency included, takes 20.0 % of span" in said
+    slope = Elasticity(host=0.6, compute=0.35, communication=-0.01)
+    found = give_verdict(split, pace, load_thresholds({}), elasticity=slope)
+    assert (found.bound, found.basis) == ("host", "measured")
+    said = str(found.reason)
+    for words in ("by 6.0 %", "by 3.5 %", "by 0.0 %", "65.0 % of span is compute, 0.0 % exposed communication, "
+                  "20.0 % waiting for the host and 15.0 % launch latency"):  # fmt: skip
+        assert words in said, words
+    said = str(give_verdict(split, pace, load_thresholds({}), elasticity=slope, latency_known=False).reason)
+    assert "20.0 % waiting for the host, launch latency included" in said and "15.0 %" not in said
+    idle = replace(split, host_wait_ns=0, launch_latency_ns=0, compute_ns=400, other_exposed_ns=450, idle_ns=1_150,
+                   dependency_wait_ns=1_000, unattributed_ns=150)  # fmt: skip
+    found = give_verdict(idle, pace, load_thresholds({}), elasticity=slope)
+    assert found.bound == "unknown" and "(22.5 % of span) and waiting for dependencies (80.0 % together)" in str(
+        found.reason
+    )
