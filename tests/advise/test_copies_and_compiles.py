@@ -109,6 +109,16 @@ def test_calls_that_look_operators_up_are_told_with_what_they_cost(tmp_path: Pat
     assert blamed == told["host_wait_ns"] > 0
 
 
+def test_calls_are_of_the_window_by_the_device_s_clock(tmp_path: Path) -> None:
+    """It is 10 µs behind at least: a call that launches nothing, 5 µs after the last kernel's end, is in time."""
+    late, end = 20_000, 99 * 40_000 + 6_000
+    kernels = [replace(k, type="Conv2D", launch=(k.launch or 0) + late) for k in starved()]
+    calls = [replace(h, start=h.start + late) for h in looked_up()]
+    more = [H("AscendCL@aclopCompileAndExecute", end + after, 1_000, thread=12) for after in (5_000, 15_000)]
+    found = answer(ascend_pt(tmp_path, kernels, host=[*calls, *more]), "online_compile")
+    assert (found.evidence["calls"], found.evidence["host_ns"]) == (101, 100 * 27_000 + 1_000)
+
+
 def test_beside_aclnn_calls_jit_compile_is_not_to_blame(tmp_path: Path) -> None:
     """Calls of aclnn take 4 µs, so 23 of 27 µs are too much, and torch_npu takes them only with jit_compile off."""
     kernels = [replace(k, type="Conv2D") for k in starved()]

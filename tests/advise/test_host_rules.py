@@ -256,6 +256,8 @@ def test_uneven_host_calls(tmp_path: Path) -> None:
     folder = ascend_pt(tmp_path / "a", kernels, host=calls)
     found = problem(folder, "uneven_host")
     assert (found.evidence["excess_ns"], found.evidence["calls_ns"]) == (800_000, 1_900_000)
+    assert found.evidence["worst"] == "AscendCL@aclnnAdd" and "part in AscendCL@aclnnAdd" in str(found.title)
+    assert str(found.title).startswith("42.1 %")  # 800 of 1900
     even = [replace(c, dur=10_000) for c in calls]
     assert answer(ascend_pt(tmp_path / "b", kernels, host=even), "uneven_host").status == "ok"
     assert "CPU_AFFINITY_CONF=2" in str(found.next)

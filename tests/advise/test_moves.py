@@ -16,7 +16,7 @@ from build import K, ascend_pt
 from msgspec.structs import replace
 from small_programs import analyzed, answer, beside, busy, problem, steps_of
 
-from npuperf.advise.moves import BUCKETS, from_buckets
+from npuperf.advise.moves import BUCKETS, PRIVATE_FORMATS, from_buckets
 from npuperf.model.host import Spans
 from npuperf.model.labels import Labels
 from npuperf.model.result import Finding
@@ -136,6 +136,22 @@ def test_the_switch_is_for_formats_between_operators_where_it_is_on(
     unknown = {str(p.what): p.holds for p in found.preconditions}
     if advised:
         assert unknown["private formats allowed by torch_npu's default"] is (True if versions else None)
+
+
+@pytest.mark.parametrize(
+    ("soc", "version", "allowed"),
+    [
+        ("Ascend910B4", (2, 6, 9), True), ("Ascend910B4", (2, 7, 0), None), ("Ascend910B4", (2, 9, 9), None),
+        ("Ascend910B4", (2, 10, 0), False), ("Ascend910B4", None, None), (None, (2, 1, 0), True),
+        ("Ascend910_9391", (2, 1, 0), False), ("Ascend910_9391", None, False),
+    ],
+)  # fmt: skip
+def test_versions_of_torch_npu_that_allow_private_formats(
+    soc: str | None, version: tuple[int, ...] | None, allowed: bool | None
+) -> None:
+    """On before 2.7, off from 2.10 on; between them it depends on the day. On Atlas A3 always off."""
+    view = SimpleNamespace(profile=SimpleNamespace(soc=soc), traits=SimpleNamespace(torch_npu=version))
+    assert PRIVATE_FORMATS.test(cast(Any, view)) is allowed
 
 
 def test_conversions_name_formats_and_the_operator(tmp_path: Path) -> None:

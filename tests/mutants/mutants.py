@@ -42,7 +42,7 @@ KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "npuperf
 EXPLAINED = Path(__file__).with_name("explained.txt")
 #: Tests of a room that lie elsewhere.
 ELSEWHERE = {
-    "advise": ["tests/job/test_cluster_findings.py"],
+    "advise": ["tests/job/test_cluster_findings.py", "tests/job/test_collective_rates.py"],
     "base": [
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
