@@ -50,6 +50,18 @@ def test_no_threshold_of_the_rules_is_nobody_s() -> None:
     assert not named - {limit for one in RULES for limit in one.limits}
 
 
+def test_what_a_rule_looks_for_is_the_first_thought_of_who_wrote_it() -> None:
+    calls = (
+        "Sum what launching calls take beyond twice the median of calls of their name, while the window was launched"
+    )
+    assert rule("uneven_host").asks == calls
+    more = "Name the kinds and sizes of which all ranks are there, and the links are used for little of the time"
+    assert rule("slow_collectives").asks == more  # of which a second paragraph follows
+    asked = {one.name: one.asks for one in RULES}
+    assert {name for name, words in asked.items() if words is not None and words != " ".join(words.split())} == set()
+    assert sum(words is not None for words in asked.values()) > len(asked) // 2
+
+
 def test_every_rule_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the source of each number, and with every answer of the run, whole."""
     monkeypatch.chdir(ROOT)

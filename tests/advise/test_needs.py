@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from msgspec.structs import replace
 
 from npuperf import advise
 from npuperf.advise import load_thresholds
+from npuperf.advise.needs import LAUNCHES
 from npuperf.analyze.examine import Earlier, examine
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.cli.command_line import typed_fields
@@ -345,6 +348,21 @@ def test_every_option_that_a_sentence_names_exists() -> None:
              for option in OPTION.findall(text)}  # fmt: skip
     assert len(named) > 20
     assert {(file, option) for file, option in named if option not in declared} == set()
+
+
+@pytest.mark.parametrize(
+    ("launched", "unknown", "part"),
+    [(False, 0, 0.0), (True, 0, 1.0), (True, 20, 1.0), (True, 50, 0.75), (True, 200, 0)],
+)
+def test_launches_are_known_of_the_idle_time_but_for_what_is_too_short(
+    launched: bool, unknown: int, part: float
+) -> None:
+    """Of 1,000 ns 200 are idle; up to 2 % of all is too short to matter."""
+    view = SimpleNamespace(
+        launches=SimpleNamespace(known=np.array([False, launched])), thresholds=load_thresholds({"cause_share": 0.02}),
+        partition=SimpleNamespace(span_ns=1_000, idle_ns=200, unattributed_ns=unknown),
+    )  # fmt: skip
+    assert LAUNCHES.recorded(cast(Any, view)) == part
 
 
 def test_a_timeline_that_was_read_is_not_asked_for(profiles: dict[int, DeviceProfile]) -> None:
