@@ -203,6 +203,10 @@ def test_both_products_of_a_feed_forward_layer() -> None:
     assert plain is not None and (flop(plain), plain.rate) == ((201_326_592, 201_326_592), 8192)
     experts = cost("FFN", "64,1024;8,1024,1024;8,512,1024;8", "BF16;BF16;BF16;INT64", "64,1024", "BF16")
     assert experts is not None and (flop(experts), experts.note) == ((0, 201_326_592), "groups")
+    rates = {"BF16;INT8": 8192, "INT8;INT8": 16384, "INT8;BF16": 0, "BF16;FLOAT32": 0}  # of tokens and of weights
+    for types, rate in rates.items():
+        mixed = cost("FFN", "64,1024;1024,1024;512,1024", f"{types};{types.split(';')[1]}", "64,1024", "BF16")
+        assert mixed is not None and (flop(mixed), mixed.rate) == ((201_326_592, 201_326_592), rate), types
     assert cost("FFN", "64,1000;1024,1024;512,1024", "BF16", "64,1024") is None
     assert cost("FFN", "64,1024;1024,1024;512,1000", "BF16", "64,1024") is None
 
