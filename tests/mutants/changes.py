@@ -61,7 +61,7 @@ def _walk(node: ast.AST, statement: ast.stmt | None, inside: bool) -> Iterator[t
             yield node.test, statement, inside, "False"
         if isinstance(node, ast.comprehension):
             yield from ((test, statement, inside, "True") for test in node.ifs)
-    function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases") or isinstance(node, ast.Raise):
             continue

@@ -169,21 +169,25 @@ class Mutant:
         elif self.change.inside:
             importlib.import_module(name)  # some are loaded only where they are used
             gc.unfreeze()
-            functions = defaultdict(list)
-            for o in gc.get_objects():
-                if isinstance(o, FunctionType) and o.__code__.co_filename == str(file):
-                    functions[o.__code__.co_firstlineno, o.__code__.co_name].append(o)
-            todo = [compile(new, str(file), "exec", dont_inherit=True)]
+            live = [o for o in gc.get_objects() if isinstance(o, FunctionType) and o.__code__.co_filename == str(file)]
+            todo = [tuple(compile(text, str(file), "exec", dont_inherit=True) for text in (self.old, new))]
             while todo:
-                code = todo.pop()
-                todo += [c for c in code.co_consts if isinstance(c, CodeType)]
-                for function in functions[code.co_firstlineno, code.co_name]:
-                    function.__code__ = code
+                pair = todo.pop()
+                inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in pair]
+                todo += zip(*inner, strict=True) if len(inner[0]) == len(inner[1]) else ()
+                for function in live:
+                    if function.__code__ == pair[0]:
+                        function.__code__ = pair[1]
         else:
-            module, tree = importlib.import_module(name), ast.parse(new)
-            before = {n: vars(module).get(n) for n in self.change.names}
-            (statement,) = (s for s in tree.body if s.lineno == self.change.statement)
-            exec(compile(ast.Module([statement], []), str(file), "exec"), vars(module))
+            module, names, before = importlib.import_module(name), set[str](), dict[str, object]()
+            for s in ast.parse(new).body:  # what is made of it is made anew, too
+                used = {n.id for n in ast.walk(s) if isinstance(n, ast.Name)}
+                if s.lineno == self.change.statement or (isinstance(s, ast.Assign | ast.AnnAssign) and used & names):
+                    made = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                    made &= vars(module).keys()  # without those of comprehensions
+                    before |= {n: vars(module)[n] for n in made - names}
+                    names |= made
+                    exec(compile(ast.Module([s], []), str(file), "exec"), vars(module))
             for other in list(sys.modules.values()):
                 for n, value in before.items():
                     if getattr(other, "__dict__", {}).get(n) is value:
