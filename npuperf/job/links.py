@@ -79,10 +79,13 @@ def judge_links(
     moved, spent = sums_of(row, use.bytes, links), sums_of(row, use.ns, links)
     rate = moved / spent
     # Peers: totals mix operations of all sizes, so they are compared with totals that moved about as much.
-    amount = np.where(power < 0, size_class(moved), -1)
-    kind = alike(use.transport.codes[first], use.type.codes[first], power, amount)
-    usual, others = medians_of_others(kind, rate, int(kind.max()) + 1)
-    usual = np.where(others >= thresholds.peers_least, usual, np.nan)
+    # Where a power of two parts those that did, classes half a power further on hold them together.
+    usual = np.full(links, np.nan)
+    for further in (1.0, np.sqrt(2)):
+        amount = np.where(power < 0, size_class((moved * further).astype(np.int64)), -1)
+        kind = alike(use.transport.codes[first], use.type.codes[first], power, amount)
+        median, others = medians_of_others(kind, rate, int(kind.max()) + 1)
+        usual = np.where(np.isnan(usual) & (others >= thresholds.peers_least), median, usual)
     known = ~np.isnan(usual[row])
     then = np.where(known, use.bytes / usual[row], use.ns)
     lost = _lost(ranks, use, row, then)

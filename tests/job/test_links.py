@@ -75,6 +75,19 @@ def test_no_link_is_slow(ns: tuple[int, ...]) -> None:
     assert not any(link.slow for link in judged(*pairs(*ns)))
 
 
+def test_totals_on_both_sides_of_a_power_of_two_are_compared() -> None:
+    """Both ways together 16.2, 16.6, 17 and 17.2 MB: 16 MiB lie between them, and they are about as much."""
+    moved = [8_100_000, 8_300_000, 8_500_000, 8_600_000]
+    took = [each // 20 * (5 if pair == 3 else 1) for pair, each in enumerate(moved)]
+    ranks = [
+        summary(rank, links=link_use([row(rank, rank ^ 1, moved[rank // 2], took[rank // 2], type="alltoallv")]))
+        for rank in range(8)
+    ]
+    (slow,) = (link for link in judged(*ranks) if link.slow)
+    assert (slow.ranks, slow.peers_gb_per_s) == ((6, 7), pytest.approx(20.0))
+    assert slow.lost_ns == pytest.approx(took[3] * 4 / 5, rel=0.001)
+
+
 def test_the_loss_is_held_against_all_steps() -> None:
     """1.8 ms are lost: more than 1 % of one step of 100 ms, less than that of two."""
     ranks = pairs(MS // 10, MS // 10, MS // 10, 19 * MS // 10)
