@@ -206,7 +206,7 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
     first, last = _named(before, match["first"]), _named(before, match["last"])
     if not last.any():  # the number at the end may be the SuperKernel's own
         last = _named(before, _NUMBER.sub("", match["last"]))
-    steps, elapsed, gaps, kernels, found = [], [], [], 0, np.empty(0, np.int64)
+    steps, elapsed, gaps, found = [], [], [], np.empty(0, np.int64)
     for stream in distinct(before.stream[first]).tolist():
         mine = np.flatnonzero((before.stream == stream) & (before.work == Work.COMPUTE))
         begins, ends = np.flatnonzero(first[mine]), np.flatnonzero(last[mine])
@@ -218,12 +218,12 @@ def _find(name: str, before: Tasks) -> _Replaced | None:
                 steps.append(int(before.step[run[0]]))
                 elapsed.append(whole)
                 gaps.append(int(np.maximum(before.start[run][1:] - before.end[run][:-1], 0).sum()))
-                kernels, found = len(run), run
+                found = run
     if not elapsed:
         return None
     launch = launch_cores(before, found)
     return _Replaced(
-        kernels, np.array(steps), np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0
+        len(found), np.array(steps), np.array(elapsed), np.array(gaps), launch_blocks(launch) if launch else 0
     )
 
 

@@ -185,7 +185,7 @@ def _moves(counters: Counters, blocks: MemoryBlocks) -> tuple[int, I64, I64]:
     for begin in range(0, len(time), _AT_ONCE):  # what is worked out on the way takes little memory
         own = time[begin : begin + _AT_ONCE + 1]
         last = last_of_each(own)
-        last = begin + last[last < min(len(own), _AT_ONCE)]
+        last = begin + last[last < _AT_ONCE]
         beside = counters.allocated[last] - lives.at(time[last])
         moved = np.diff(beside, prepend=before)
         before = beside[-1:] if len(beside) else before

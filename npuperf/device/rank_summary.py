@@ -891,7 +891,7 @@ def slower_than_larger(kind: I64, moved: I64, stay: I64, factor: float) -> list[
     (bytes, counted if above 0), each with the one that was fastest.
     """
     found = list[tuple[int, int]]()
-    for k in distinct(kind[moved > 0]).tolist():
+    for k in distinct(kind).tolist():
         rows = np.flatnonzero((kind == k) & (moved > 0))
         rows = rows[np.lexsort((stay[rows], -moved[rows]))]
         best = np.minimum.accumulate(stay[rows])

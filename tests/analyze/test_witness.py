@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from build import H, K, analyze_path, ascend_pt, kernel_details
@@ -18,6 +19,7 @@ from npuperf.advise import load_thresholds
 from npuperf.against.compare import compare_results
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
+from npuperf.device.witness import _check
 from npuperf.model.result import Result, WitnessCheck
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "msinsight"
@@ -321,3 +323,17 @@ def test_counts_of_another_device_are_no_witness(tmp_path: Path) -> None:
     assert not failing(result)
     (output / "op_statistic.csv").write_text("\n".join(line.partition(",")[2] for line in statistic) + "\n")
     assert not any(d.witnesses for d in analyze_path(folder).devices), "whose these are is not told"
+
+
+@pytest.mark.parametrize(
+    ("total", "told", "found", "missing", "words"),
+    [
+        ("kernel_time", 2_000_000, 1_500_000, 0.25, "1.50 ms here, 2.00 ms in x (25.0 % missing)"),
+        ("kernel_time", 2_000_000, 1_999_000, 0.0, "2.00 ms here, 2.00 ms in x"),  # files round to µs
+        ("kernels", 2_000, 1_500, 0.25, "1500 here, 2000 in x (25.0 % missing)"),
+        ("kernels", 2_000, 2_001, 0.0, "2001 here, 2000 in x"),
+    ],
+)
+def test_totals_are_told_in_their_units(total: Any, told: int, found: int, missing: float, words: str) -> None:
+    check = _check(total, "x", told, found, load_thresholds())
+    assert (check.missing_share, str(check.figures).partition(": ")[2], check.holds) == (missing, words, not missing)

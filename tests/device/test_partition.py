@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from small_programs import analyzed
 
 from npuperf.advise import load_thresholds
-from npuperf.device.partition import Returns, calibrate, lay_out, owned, uncovered, window
+from npuperf.device.partition import Launches, Returns, calibrate, lay_out, owned, uncovered, window
 from npuperf.model.intervals import Intervals
 from npuperf.model.result import Device, Partition
 from npuperf.model.tasks import NO_TIME, Tasks, Work
@@ -390,3 +390,17 @@ def test_a_gap_after_a_launch_that_has_arrived_is_a_dependency(tmp_path: Path) -
     assert device.clock.launch_latency_ns is None
     assert (device.partition.host_wait_ns, device.partition.launch_latency_ns) == (0, 0)
     assert device.partition.dependency_wait_ns == device.partition.idle_ns == 99 * 1_000
+
+
+@pytest.mark.parametrize(("hosts_end", "launched", "host", "unknown"), [
+    (True, True, 40 + 60, 0), (False, True, 40, 60), (True, False, 0, 50 + 60), (False, False, 0, 50 + 60),
+])  # fmt: skip
+def test_behind_the_last_task_the_device_waits_for_a_host_whose_step_goes_on(
+    hosts_end: bool, launched: bool, host: int, unknown: int
+) -> None:
+    """Idle from 100 to 150, of which the launch arrives at 140, and from 200 to 260, where the host's step ends."""
+    tasks = Tasks.build(np.array([0, 150]), np.array([100, 200]), np.array([Work.COMPUTE] * 2, np.uint8))
+    launches = Launches(np.array([-5, 140] if launched else [NO_TIME] * 2), 0, samples=1, skew=0, implausible=0)
+    found = lay_out(tasks, launches, (0, 260), hosts_end=hosts_end).whole()
+    assert (found.host_wait_ns, found.unattributed_ns, found.idle_ns) == (host, unknown, 110)
+    assert found.dependency_wait_ns == (10 if launched else 0)

@@ -417,6 +417,11 @@ def test_a_super_kernel_is_compared_with_the_kernels_it_is_named_after(tmp_path:
     assert (check.compared.verdict, check.basis) == ("better", "measured")
 
 
+def test_blocks_of_a_super_kernel_that_are_not_recorded_are_none(tmp_path: Path) -> None:
+    (check,) = checks(tmp_path, graph(1, STEPS), [replace(k, block=-1, mix=-1) for k in fused(1, 31_000)])
+    assert check.block_dim is None and check.compared.saved_ns == 3_000
+
+
 def test_the_same_scope_in_several_layers_is_whole(tmp_path: Path) -> None:
     """Two layers of 34 µs each became two SuperKernels of 31 µs."""
     (check,) = checks(tmp_path, graph(2, STEPS), fused(2, 31_000))

@@ -47,6 +47,7 @@ ELSEWHERE = {
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
+    "device": ["tests/analyze/test_witness.py"],
     "model": ["tests/against/test_noise.py", "tests/device"],
     "cli": ["tests/test_api.py"],
 }
