@@ -148,6 +148,16 @@ def test_more_streams_than_bits() -> None:
     assert sum(s.ns for s in use.together) == 139
 
 
+@pytest.mark.parametrize("count", [61, 62, 63, 90])
+def test_of_more_than_62_streams_those_with_the_fewest_kernels_are_one(count: int) -> None:
+    """Those with even numbers have two kernels each, the others one; none runs beside another."""
+    order = [*range(count), *range(0, count, 2)]
+    rows = [Row(i, 1, "AI_CORE", 1, 0, stream, "A") for i, stream in enumerate(order)]
+    numbers = swept(rows, Cores(100, 0, None), (0, 200)).numbers
+    told = {*range(count)} if count <= 62 else {-2, *sorted(range(count), key=lambda n: (n % 2, n))[:61]}
+    assert sorted(numbers) == sorted(told)
+
+
 def test_kernels_slowed_by_shared_cores_are_told_from_others() -> None:
     """8 cubes, two kernels of 8 for 10 ns side by side: each had half; the vector kernel beside them lost nothing."""
     rows = [

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ranks import MS, bandwidth, ints, link_use, operations, summary
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
-from npuperf.device.rank_summary import RankSummary, awaited_ranks, least_transfer, least_wait
+from npuperf.device.rank_summary import RankSummary, awaited_ranks, least_transfer, least_wait, slower_than_larger
 from npuperf.job.job_study import find_world
 from npuperf.job.match import find_waits, held_up, match, split_exposed
 from npuperf.model.communication import ProcessGroup
@@ -356,3 +357,16 @@ def test_the_page_draws_what_is_unknown(recorded: Path) -> None:
     chart = groups(cluster)
     assert chart is not None and "c-communication" in str(chart)
     assert "transfer 0 ns, waiting 5.63 ms, unknown 200.74 ms" in str(chart)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_was_slower_than_a_larger_one_of_its_kind_is_found_by_asking_every_pair(seed: int) -> None:
+    random = Random(seed)
+    rows = [(random.randrange(3), random.choice([0, 0, 10, 20, 40]), random.randrange(40)) for _ in range(12)]
+    kind, moved, stay = (np.array(column) for column in zip(*rows, strict=True))
+    found = dict(slower_than_larger(kind, moved, stay, 2.0))
+    for i, (of, size, took) in enumerate(rows):
+        larger = [t for k, s, t in rows if k == of and s >= size > 0]
+        slow = bool(larger) and took > 2 * max(min(larger), 1)
+        assert (i in found) == slow
+        assert not slow or (stay[found[i]], kind[found[i]], moved[found[i]] >= size) == (min(larger), of, True)

@@ -47,7 +47,7 @@ ELSEWHERE = {
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
-    "device": ["tests/analyze/test_witness.py"],
+    "device": ["tests/analyze/test_witness.py", "tests/job/test_unknown_size.py"],
     "model": ["tests/against/test_noise.py", "tests/device"],
     "cli": ["tests/test_api.py"],
 }

@@ -6,13 +6,14 @@ import csv
 import gzip
 import io
 import json
+import random
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from build import analyze_path
 
-from npuperf.base.units import short_name, short_names
+from npuperf.base.units import in_rows, short_name, short_names
 from npuperf.device.whatif import pattern
 from npuperf.show.formats import View, render
 
@@ -122,3 +123,13 @@ def test_the_change_of_a_type_has_its_short_name(tmp_path: Path) -> None:
     (change,) = (w for w in result.what_if if w.expr.startswith("op:"))
     assert "**" not in change.expr and "," not in change.expr
     assert str(change.title) == "vectorized_elementwise_kernel<…CUDAFunctor_add…> twice as fast, and no other type"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_numbers_in_a_row_are_named_by_their_ends(seed: int) -> None:
+    """Read again they are the same, in as few rows as there are gaps, and one more."""
+    numbers = random.Random(seed).sample(range(20), seed + 2)
+    rows = [[int(end) for end in text.split("-")] for text in in_rows(numbers)]
+    assert [n for row in rows for n in range(row[0], row[-1] + 1)] == sorted(numbers)
+    assert len(rows) == sum(n + 1 not in numbers for n in numbers)
+    assert all(len(row) == 1 or row[0] < row[1] for row in rows)
