@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from inputs import KERNELS, database, op_summary
 
 from npuperf.base.codec import pack, unpack
-from npuperf.base.messages import Message, Quantity, Series, ns, say, say_n, series
+from npuperf.base.messages import Message, Quantity, Series, ns, plain, say, say_n, series, share
 from npuperf.model.document import Document
 from npuperf.model.labels import Labels
 from npuperf.model.result import Result
@@ -213,3 +213,17 @@ def test_results_of_every_kind(everything: dict[str, Document]) -> None:
     assert len(results) > 3
     for result in results:
         assert_same(back(result), result)
+
+
+def test_a_message_has_its_words_numbers_and_units_in_json() -> None:
+    lost = say_n("{n} row", "{n} rows of {file}", 2, file="a.csv", part=share(0.1, 0.2))
+    whole = say("{what}: {times}", what=lost, times=series([ns(5), None, "x"], by="; "))
+    inner = {"n": {"value": 2, "unit": "count"}, "file": "a.csv", "part": {"low": 0.1, "high": 0.2, "unit": "share"}}
+    assert plain(whole) == {
+        "id": "{what}: {times}",
+        "parameters": {
+            "what": {"id": "{n} row", "parameters": inner, "plural": "{n} rows of {file}", "n": 2},
+            "times": [{"value": 5, "unit": "ns"}, None, "x"],
+        },
+        "by": {"times": "; "},
+    }
