@@ -29,6 +29,7 @@ from npuperf.base.files import (
     write_atomically,
     writing_atomically,
 )
+from npuperf.base.messages import Message
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
@@ -106,6 +107,10 @@ def test_what_is_there_is_told_and_what_no_path_can_be_is_not_there(tmp_path: Pa
         ("a\0b", "0000"), ("a" * 5000, "0000"),
     ):  # fmt: skip
         assert "".join(str(int(ask(tmp_path / name))) for ask in asked) == told, name
+    (tmp_path / "loop").symlink_to("loop")
+    why: list[Message] = []
+    assert not any(is_file(tmp_path / name, why) for name in ("missing", "file/x", "loop"))
+    assert [str(message).startswith(f"{tmp_path / 'loop'}: ") for message in why] == [True]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has these")

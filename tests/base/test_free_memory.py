@@ -63,6 +63,14 @@ def test_only_pandas_is_kept_out_and_only_while_arrow_looks_for_it(monkeypatch: 
     assert len(looked) == 2
 
 
+def test_a_process_of_our_own_does_without_pandas_and_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("spare_pandas", "keep_freed"):
+        monkeypatch.setattr(memory, name, lambda name=name: done.append(name))
+    memory.be_alone()
+    assert sorted(done) == ["keep_freed", "spare_pandas"]
+
+
 def group(root: Path, path: str, **files: object) -> None:
     folder = root / path
     folder.mkdir(parents=True, exist_ok=True)
