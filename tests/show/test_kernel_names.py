@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from build import analyze_path
 
-from npuperf.base.units import in_rows, short_name, short_names
+from npuperf.base.units import duration, in_rows, short_name, short_names
 from npuperf.device.whatif import pattern
 from npuperf.show.formats import View, render
 
@@ -133,3 +133,11 @@ def test_numbers_in_a_row_are_named_by_their_ends(seed: int) -> None:
     assert [n for row in rows for n in range(row[0], row[-1] + 1)] == sorted(numbers)
     assert len(rows) == sum(n + 1 not in numbers for n in numbers)
     assert all(len(row) == 1 or row[0] < row[1] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("ns", "words"),
+    [(None, "–"), (0, "0 ns"), (-999, "-999 ns"), (1_000, "1.00 us"), (12_345_678, "12.35 ms"), (-2e9, "-2.00 s")],
+)
+def test_times_are_named_in_their_unit(ns: float | None, words: str) -> None:
+    assert duration(ns) == words
