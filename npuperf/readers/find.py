@@ -73,7 +73,7 @@ class Source(Struct, frozen=True):
 
     ``summaries``: what the exporter itself summed and suggested; ``statistics``: its counts of kernels. ``groups``:
     what tells process groups apart, also of the whole run. ``memory``: the profiler's files of it, ``snapshots``:
-    PyTorch's, and dumps of msmemscope.
+    PyTorch's, and dumps of msmemscope. ``unseen``: where the system did not let us look for any of these.
     """
 
     root: Path
@@ -97,6 +97,7 @@ class Source(Struct, frozen=True):
     rank: int | None = None
     device: int | None = None
     notes: tuple[Message, ...] = ()
+    unseen: tuple[Message, ...] = ()
 
     def of_communication(self) -> Source:
         """Return the same with as few files as tell of its communication operations."""
@@ -304,7 +305,8 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
         summaries, _ = _newest([f for f in files if is_export(f.name)])
         memory, older = _newest([f for f in files if MEMORY_FILES.match(f.name)])
         # Of what torch_npu's folder keeps of msprof's own export the rest is repeated.
-        suggestions = matching(root, "PROF_*/mindstudio_profiler_output/prof_rule*.json", more) if ascend else ()
+        unseen: list[Message] = []
+        suggestions = matching(root, "PROF_*/mindstudio_profiler_output/prof_rule*.json", unseen) if ascend else ()
         summaries += _newest([f for f in suggestions if is_export(f.name)])[0]
         whole = _source(
             root,
@@ -320,6 +322,7 @@ def _choose(root: Path, group: _Group, told: list[Message]) -> list[Source]:
             statistics=_statistics(files, details[:1] or stamped),
             memory=tuple(memory),
             notes=tuple(notes + more + newer + older),
+            unseen=unseen,
         )
         sources = [whole]
     else:  # op_summary_<anything>.csv side by side: different profiles
@@ -433,7 +436,7 @@ def _source(
         device=int(device.group(1)) if device else None,
         rank=None if rank is None else int(rank),
         groups=tuple(path for path in dict.fromkeys((*beside, *groups)) if is_file(path, unseen)),
-        notes=tuple(dict.fromkeys((*files.pop("notes", ()), *unseen))),
+        unseen=tuple(dict.fromkeys((*files.pop("unseen", ()), *unseen))),
         **files,
     )
 

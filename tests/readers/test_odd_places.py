@@ -145,7 +145,7 @@ def test_what_a_bad_disk_hides_is_not_called_missing(tmp_path: Path, monkeypatch
     monkeypatch.setattr("os.listdir", broken(listing, prof))
     monkeypatch.setattr("pathlib.Path.stat", broken(seeing, note))
     (source,), _ = find(folder)
-    assert [str(told) for told in source.notes] == [
+    assert [str(told) for told in source.unseen] == [
         f"{prof}: cannot be entered: Input/output error", f"{note}: cannot be read: Input/output error"
     ]  # fmt: skip
     with pytest.raises(InputError, match="cannot be read: Input/output error"):
