@@ -97,15 +97,17 @@ def test_small_kernels_are_host_bound(small: Path) -> None:
 
 
 def test_large_kernels_are_compute_bound(large: Path) -> None:
-    """Unless a busy machine has held the host up: it is ahead by one copy to the device, which no call tells."""
+    """Unless a busy machine has held the host up: it is ahead by one copy to the device, which no call tells.
+
+    Then it may be host-bound, where much of the time is idle (test_verdict).
+    """
     result, rows = analyze_path(large), rows_of(large)
     compute, host = (gained(large, rows, waits=False, **faster) for faster in ({"device": "0.9"}, {"host": "0.9"}))
     assert result.verdict.basis == "measured" and result.verdict.elasticity is not None
     assert result.verdict.elasticity.compute == pytest.approx(compute, abs=0.02)
     assert result.verdict.elasticity.host == pytest.approx(host, abs=0.02)
-    if abs(compute - host) > 0.04:
-        assert result.verdict.bound == ("compute" if compute > host else "host")
-    if compute > host:
+    if compute > host + 0.04:
+        assert result.verdict.bound == "compute"
         # The program computes in FP32, and the stand-in's kernels are not eligible.
         problems = {f.rule for f in result.findings if f.status == "problem"}
         assert problems - {"host_pauses", "uneven_host"} == {"fp32_products"}
