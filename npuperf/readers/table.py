@@ -511,6 +511,7 @@ def _need_threads(_process: int) -> None:
         with contextlib.suppress(pa.ArrowException):  # who reads next hears of it
             pv.open_csv(io.BytesIO(b"c0\n0\n")).read_all()
 
+    pa.set_io_thread_count(1)  # which is there from then on: it reads ahead, and we read one table after the other
     first = Thread(target=read_something, daemon=True)
     first.start()
     first.join(_PATIENCE)
