@@ -350,7 +350,7 @@ def test_where_no_thread_can_be_started_arrow_is_not_waited_for(monkeypatch: pyt
     let_go = Event()
     _need_threads.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(table_module.pv, "open_csv", lambda _: let_go.wait() and open_csv(BytesIO(b"c\n")))
+        patched.setattr(table_module.pv, "open_csv", lambda _: let_go.wait() and open_csv(BytesIO(b"c\n0\n")))
         patched.setattr(table_module, "_PATIENCE", 0.01)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             _need_threads(os.getpid())
