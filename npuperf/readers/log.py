@@ -61,10 +61,13 @@ class ReadLog(Struct):
         if message not in self.warnings:
             self.warnings.append(message)
 
-    def fail(self, message: Message, error: InputError) -> None:
-        """Record what could not be read; where the system is at fault, and not the file, it may do better next time."""
+    def fail(self, message: Message, error: InputError | None = None) -> None:
+        """Record what could not be read; where the system is at fault, and not the file, it may do better next time.
+
+        Without an ``error`` it is.
+        """
         self.warn(message)
-        if isinstance(error.__cause__, OSError):
+        if error is None or isinstance(error.__cause__, OSError):
             self.failed.append(message)
 
     def add(self, other: ReadLog) -> None:

@@ -371,9 +371,10 @@ def read_source(source: Source, log: ReadLog, progress: Progress | None = None) 
     Each file that fails is reported; as long as one gives device tasks (or at least the exporter's own
     split of the steps) there is a result. Raises InputError when none does.
     """
-    for note in (*source.notes, *source.unseen):
+    for note in source.notes:
         log.warn(note)
-    log.failed += source.unseen
+    for note in source.unseen:
+        log.fail(note)
     if source.kind == "cluster":
         from npuperf.readers.cluster import read_cluster
 

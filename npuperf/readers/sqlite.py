@@ -432,9 +432,7 @@ class Database(Struct):
             told = say_n("{path}: table {table}: reading stopped after {n} row: {why}",
                          "{path}: table {table}: reading stopped after {n} rows: {why}",
                          read, path=path, table=table, why=why)  # fmt: skip
-        self.log.warn(told)
-        if is_io(error):  # the disk, or the network, may do better the next time
-            self.log.failed.append(told)
+        (self.log.fail if is_io(error) else self.log.warn)(told)
 
 
 @contextmanager
