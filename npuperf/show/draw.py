@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -306,6 +306,7 @@ _OF_HOST: Final = 4
 
 #: How the devices of different folders are told apart.
 _Key = tuple[str, int | None, int]
+_K = TypeVar("_K")
 
 
 class Size(Struct, frozen=True):
@@ -340,7 +341,7 @@ def draw(
     """
     chosen = choose(result, limit)
     if not chosen:
-        return _hosts(recording, result, limit, step, engine, progress, finished)
+        return _hosts(recording, result, limit, step, engine, progress, finished, failed)
     in_job = result.cluster.ranks if result.cluster else []
     offsets: dict[int | None, int] = {one.rank: one.clock.offset_ns for one in in_job if one.clock is not None}
     wanted = {_key(device): (device, why, offsets.get(device.rank, 0)) for device, why in chosen}
@@ -353,11 +354,21 @@ def draw(
     read = recording.map(work, progress, engine, finished)
     found = [one for some in read if not isinstance(some, InputError) for one in some]
     pictures = told_apart(found, thresholds) if job else [picture for picture, _ in found]
-    drawn = {_key(picture): picture for picture in pictures}
+    return _in_order(wanted, {_key(picture): picture for picture in pictures}, read, failed)
+
+
+def _in_order(
+    wanted: Collection[_K],
+    drawn: Mapping[_K, Picture],
+    read: Sequence[object],
+    failed: Callable[[InputError], None] | None,
+) -> tuple[Picture, ...]:
+    """Return the pictures in the order in which they are wanted; why one is missing, if nothing was read, is told."""
+    pictures = tuple(drawn[key] for key in wanted if key in drawn)
     why = next((one for one in read if isinstance(one, InputError)), None)
-    if failed is not None and why is not None and wanted.keys() != drawn.keys():
+    if failed is not None and why is not None and len(pictures) < len(wanted):
         failed(why)
-    return tuple(drawn[key] for key in wanted if key in drawn)
+    return pictures
 
 
 def _hosts(
@@ -368,22 +379,24 @@ def _hosts(
     engine: Engine | None,
     progress: Progress | None,
     finished: Callable[[], None] | None,
+    failed: Callable[[InputError], None] | None,
 ) -> tuple[Picture, ...]:
     """Draw hosts without a device, the first ``limit`` of them."""
     wanted = {(run.rank, run.source): run for run in result.hosts[:limit]}
     if not wanted:
         return ()
     work = partial(_of_host, wanted=wanted, size=Size().shared(len(wanted)), step=step)
-    drawn = {(one.rank, one.source): one for some in recording.map(work, progress, engine, finished) for one in some}
-    return tuple(drawn[key] for key in wanted if key in drawn)
+    read = recording.map(work, progress, engine, finished)
+    drawn = {(one.rank, one.source): one for one in read if isinstance(one, Picture)}
+    return _in_order(wanted, drawn, read, failed)
 
 
 def _of_host(
     reading: Reading, wanted: Mapping[tuple[int | None, str], HostRun], size: Size, step: int | None
-) -> list[Picture]:
+) -> Picture | InputError | None:
     profile = reading.host
     run = None if profile is None else wanted.get((profile.rank, profile.source))
-    return [draw_host(profile, run, size=size, step=step)] if profile is not None and run is not None else []
+    return draw_host(profile, run, size=size, step=step) if profile is not None and run is not None else reading.error
 
 
 def draw_host(profile: HostProfile, run: HostRun, *, size: Size, step: int | None = None) -> Picture:

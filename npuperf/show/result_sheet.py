@@ -214,7 +214,9 @@ def _undrawn(result: Result, view: View) -> Iterator[Line]:
     if not every and drawn:
         return  # a host alone
     if view.undrawn is not None:
-        yield Line(chain(say("drawn: {n} of {all} devices", n=drawn, all=every), view.undrawn), "bold")
+        yield Line(
+            chain(say("drawn: {n} of {all} devices", n=drawn, all=every) if every else None, view.undrawn), "bold"
+        )
         return
     if bare == every and not result.hosts:
         yield Line(say("no timeline: this recording has no kernels with times to draw"), "dim")
