@@ -17,9 +17,14 @@ from conftest import run_cli
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
+from npuperf.base.errors import InputError
+from npuperf.base.messages import say
 from npuperf.model.parts import Workload
 from npuperf.model.result import HostRun, Result
+from npuperf.readers.find import Source
+from npuperf.readers.log import Progress, ReadLog
 from npuperf.readers.recording import open_recording
+from npuperf.readers.source import SourceRead, read_source
 from npuperf.show.draw import draw
 from npuperf.show.formats import View, render
 
@@ -170,3 +175,21 @@ def test_a_page_draws_its_threads(tmp_path: Path) -> None:
     assert "no timeline" not in page
     longest = "0:170000:240000"  # of aten::mm
     assert set(re.findall(r'<tr data-go="([^"]+)"', page)) >= {longest, "0:0:140000", "0:160000:250000"}
+
+
+def test_a_host_that_cannot_be_read_again_is_not_drawn_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reads = profile(tmp_path / "one.pt.trace.json", [event("aten::mm", 10, 30)]), Counter[str]()
+
+    def once(source: Source, log: ReadLog, progress: Progress | None) -> SourceRead:
+        reads["all"] += 1
+        if reads["all"] > 1:
+            raise InputError(say("{path}: Stale file handle", path=str(source.root)))
+        return read_source(source, log, progress)
+
+    monkeypatch.setattr("npuperf.readers.recording.read_source", once)
+    done = run_cli(["analyze", str(path), "--html", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "has no timeline of" in done.stderr and "Stale file handle" in done.stderr
+    assert "Stale file handle" in page and "0 of 0 devices" not in page and "what is read back from JSON" not in page
