@@ -33,8 +33,8 @@ fuzz:  # N attempts from SEED on; what fails is kept below OUT; CASE=torch_db/17
 kill:  # npuperf is killed at MOMENTS random moments of each verb that runs for long; what is lost is said
 	$(PYTHON) tests/fuzz/kill_profile.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
 	$(PYTHON) tests/fuzz/kill_tune.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED))
-signals:  # programs that are recorded get signals at MOMENTS random moments, and end as they do without npuperf
-	$(PYTHON) tests/fuzz/send_signals.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED)) $(if $(NPU),--npu)
+signals:  # programs that are recorded get signals at MOMENTS random moments, and end as they do without; SPAWNED=1: spawned engines
+	$(PYTHON) tests/fuzz/send_signals.py --moments $(MOMENTS) $(if $(SEED),--seed $(SEED)) $(if $(NPU),--npu) $(if $(SPAWNED),--spawned)
 chaos:  # random faults of the machine while random commands run, for SECONDS or RUNS, from SEED on; ONLY='text/*'
 	nice $(PYTHON) tests/chaos/chaos.py --seconds $(SECONDS) $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
 same:  # everything that is said, held against another revision, REV or that of tests/same/same.py; QUICK=1: a part of it

@@ -1,13 +1,14 @@
 """Send signals to programs at random moments while they are recorded: each ends as it does without npuperf.
 
-    python tests/fuzz/send_signals.py [--moments 50] [--seed N] [--npu]
+    python tests/fuzz/send_signals.py [--moments 50] [--seed N] [--npu] [--spawned]
 
 Each moment is a program of tests/record/signalled_programs.py and a signal, to it or to its engine, first without
 npuperf, then with its agent and the real torch, before, in or after the window. ``--npu``: with torch_npu, over the
 stand-in for CANN, instead of on the CPU. Status, output and what is left running are compared. Where the former's
 outcome varies, each of its outcomes is right: it is asked eleven times more, each time a little earlier, as npuperf
 makes a program slower, and a signal then meets it at an earlier step. Every failure is a line with the number that
-repeats it; the exit status is 1 if there was one.
+repeats it; the exit status is 1 if there was one. ``--spawned``: servers alone whose engine is a spawned process, and
+SIGTERM, of which they end it; two of three wait in C for good by then. How that ends is known: they are not run alone.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class Programs:
             self._host.stdin.write(json.dumps([kind, which, folder]) + "\n")
             self._host.stdin.flush()
             head = int(self._host.stdout.readline())
-            number = getattr(signal, f"SIG{chance.choice(_SIGNALS)}")
+            number = getattr(signal, f"SIG{chance.choice(_SIGNALS)}") if kind != "spawned" else signal.SIGTERM
             # Whether an engine waits in C when its server is gone, or hears of that, is no chance: it does.
-            hangs = kind == "server" and which % 3 > 0
+            hangs = kind in ("server", "spawned") and which % 3 > 0
             _until(lambda: not psutil.pid_exists(head) or _is_ready(head, Path(folder), hangs))
             time.sleep(chance.uniform(0, _LATEST) * sooner)
             target = head
@@ -112,7 +113,8 @@ class Programs:
 class Pair:
     """The same programs alone and recorded, and the run that they are recorded into."""
 
-    def __init__(self, folder: Path, until: ExitStack, *, npu: bool = False) -> None:
+    def __init__(self, folder: Path, until: ExitStack, *, npu: bool = False, spawned: bool = False) -> None:
+        self.spawned = spawned
         self.run = RunFolder(folder / "run")
         for made in (self.run.raw, self.run.status):
             made.mkdir(parents=True)
@@ -129,8 +131,8 @@ class Pair:
 
     def signalled_once(self, seed: int, seen: Counter[str]) -> Iterator[str]:
         """Try one program at one moment; yield where it ends otherwise than alone."""
-        kind = kind_of(seed)
-        expected = self.alone.run(kind, seed)
+        kind = "spawned" if self.spawned else kind_of(seed)
+        expected = (0, "engine -15\n", 0) if self.spawned else self.alone.run(kind, seed)
         found = self.mine.run(kind, seed)
         seen[kind] += 1
         for process in read_all(self.run.status):
@@ -230,9 +232,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="npuperf-signals-"))
     try:
         with ExitStack() as until:
-            npu = "--npu" in sys.argv
-            sys.argv = [word for word in sys.argv if word != "--npu"]
-            return try_moments((__doc__ or "").splitlines()[0], Pair(folder, until, npu=npu).signalled_once)
+            asked = {word: f"--{word}" in sys.argv for word in ("npu", "spawned")}
+            sys.argv = [word for word in sys.argv if word.strip("-") not in asked]
+            return try_moments((__doc__ or "").splitlines()[0], Pair(folder, until, **asked).signalled_once)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
-from pathlib import Path
 
 import pytest
-from conftest import until
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs torch (pip install '.[dev]')", allow_module_level=True)
 
-from send_signals import KINDS, PROGRAMS, Pair, kind_of
+from send_signals import KINDS, Pair, kind_of
 
 #: A seed of every kind of program.
 SEEDS = [next(seed for seed in count() if kind_of(seed) == kind) for kind in KINDS]
@@ -39,20 +36,10 @@ def test_programs_end_as_they_do_alone(pair: Pair) -> None:
 
 
 @pytest.mark.long
-def test_a_spawned_engine_that_waits_in_c_is_ended(pair: Pair, tmp_path: Path) -> None:
+def test_a_spawned_engine_that_waits_in_c_is_ended(pair: Pair) -> None:
     """By its server, with ``terminate()``: a handler of ours in Python would never run."""
-    ended = []
-    for environment in pair.environments:
-        folder = tmp_path / str(len(ended))
-        folder.mkdir()
-        with subprocess.Popen(
-            [sys.executable, str(PROGRAMS), "spawned", str(folder), "1"], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-        ) as process:  # fmt: skip
-            until((folder / "hangs").exists)
-            process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=300)
-        ended.append((output, process.returncode))
-    assert ended == [(f"engine {-signal.SIGTERM}\n", 0)] * 2
+    in_the_window = next(seed for seed in count() if random.Random(seed).randrange(100) % 3 == 1)
+    ended = [programs.run("spawned", in_the_window) for programs in (pair.alone, pair.mine)]
+    assert ended == [(0, f"engine {-signal.SIGTERM}\n", 0)] * 2
     states = [json.loads(file.read_text())["state"] for file in pair.run.status.glob("*.json")]
     assert "recording" in states

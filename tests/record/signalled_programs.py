@@ -2,14 +2,15 @@
 
 ``python signalled_programs.py serve`` imports torch once and is asked for programs on stdin, a line of JSON each
 (``[kind, number, folder]``): it forks one, prints its process number and, when it has ended, its status. Their output
-goes to ``out`` of the folder, where ``ready`` appears when the first step was made. ``python signalled_programs.py
-spawned`` is a server by itself, whose engine is a spawned process. PROGRAMS_ON is the device that they use.
+goes to ``out`` of the folder, where ``ready`` appears when the first step was made. PROGRAMS_ON is the device that
+they use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import json
 import multiprocessing
 import os
@@ -214,14 +215,11 @@ def serve() -> None:
             for file, name in ((1, "out"), (2, "err")):
                 os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), file)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            KINDS[kind](Ready(folder), number)
+            (KINDS | {"spawned": functools.partial(server, how="spawn")})[kind](Ready(folder), number)
             sys.exit(0)
         print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        serve()
-    else:
-        server(Ready(sys.argv[2]), int(sys.argv[3]), "spawn")
+    serve()
