@@ -87,7 +87,8 @@ def _instead_of(node: ast.AST, inside: bool) -> Iterator[str]:
         case ast.Constant(value=bool(value)):
             yield str(not value)
         case ast.Constant(value=int(value)):
-            yield from (str(near) for near in (value + 1, value - 1) if near >= 0)
+            others = (value + 1, value - 1) if value < 100 else (value * 2, value // 2)  # one more is the same limit
+            yield from (str(other) for other in others if other >= 0)
         case ast.Constant(value=float(value)):
             yield from (repr(value * 2), repr(value / 2)) if value else ["1.0"]
         case ast.Constant(value="left" | "right" as value):

@@ -15,10 +15,12 @@ import difflib
 import gc
 import hashlib
 import importlib
+import inspect
 import os
 import pickle
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -43,13 +45,15 @@ EXPLAINED = Path(__file__).with_name("explained.txt")
 #: Tests of a room that lie elsewhere.
 ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py", "tests/job/test_collective_rates.py"],
+    "against": [f"tests/analyze/test_{name}.py" for name in ("baselines", "cut_documents", "metrics", "sides")],
     "base": [
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
     "device": ["tests/analyze/test_witness.py", "tests/job/test_unknown_size.py"],
     "model": ["tests/against/test_noise.py", "tests/device"],
-    "cli": ["tests/test_api.py"],
+    "show": ["tests/test_messages.py", "tests/analyze/test_real_sentences.py"],
+    "cli": ["tests/test_api.py", "tests/show/test_notebook.py"],
 }
 #: ROOM=maxplus: changes of the compiled program of the replay.
 MAXPLUS = """a > b ? a : b -> a < b ? a : b
@@ -80,6 +84,14 @@ class Reached:
     lines: Lines = field(default_factory=lambda: defaultdict(set))
     fixtures: tuple[str, ...] = ()
     passed: bool = False
+
+
+def forget() -> None:
+    """Empty what functions remember, which would keep tests from reaching them."""
+    for name, module in [*sys.modules.items()]:
+        for one in vars(module).values() if name.startswith("npuperf.") else ():
+            if callable(getattr(one, "cache_clear", None)):
+                one.cache_clear()
 
 
 class Recorder:
@@ -113,6 +125,7 @@ class Recorder:
         reached, start = self.tests.setdefault(item.nodeid, Reached()), time.process_time()
         known = item._fixtureinfo.name2fixturedefs
         reached.fixtures = tuple(f"{d[-1].baseid}:{name}" for name, d in known.items() if d[-1].scope != "function")
+        forget()
         with self._into(reached.lines):
             done = yield
         reached.seconds = time.process_time() - start
@@ -236,8 +249,10 @@ class Trial:
         self.room = "device" if asked.room == "maxplus" else asked.room
         self.fates = {"killed": 0, "explained": 0, "survived": 0}
 
-    def _copy(self, session: Any, seconds: float, names: list[str], prepare: Callable[[Path], object]) -> int:
-        """Run tests in a copy of this process until one fails; return its status, or -9 if it took longer."""
+    def _copy(self, session: Any, seconds: dict[str, float], prepare: Callable[[Path], object]) -> int:
+        """Run tests in a copy of this process until one fails, or takes much more than its seconds of CPU time; return
+        its status, negative if it took too long.
+        """
         mine = Path(tempfile.mkdtemp(dir=self.scratch))
         pid = os.fork()
         if not pid:
@@ -247,9 +262,12 @@ class Trial:
                 os.dup2(nothing, number)
             try:
                 finish = prepare(mine)
+                forget()
                 session.config._tmp_path_factory._basetemp = mine
-                items = [self.items[name] for name in names]
+                items = [self.items[name] for name in seconds]
                 for item, following in zip(items, [*items[1:], None], strict=True):
+                    most = round(time.process_time() + 20 + 5 * seconds[item.nodeid])
+                    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
                     session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                     if session.testsfailed and not callable(finish):
                         break
@@ -260,7 +278,7 @@ class Trial:
                 (self.scratch / "said.txt").write_text(traceback.format_exc())
             finally:
                 os._exit(status)
-        last, done, status = time.monotonic() + seconds, 0, 0
+        last, done, status = time.monotonic() + 60 + 20 * sum(seconds.values()), 0, 0
         while not done and time.monotonic() < last:
             time.sleep(0.02)
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -272,7 +290,8 @@ class Trial:
     def _recorded(self, session: Any, file: Path, names: list[str]) -> dict[str, Reached]:
         """Return what the tests of a file reach of a room, which is kept until either changes."""
         sources = [file, *sorted((PACKAGE / self.room).rglob("*.py"))]
-        digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
+        how = inspect.getsource(Recorder).encode()
+        digest = hashlib.sha256(how + b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
         kept = KEPT / f"{self.room}-{file.stem}-{digest}"
 
         def prepare(_: Path) -> Callable[[], object]:
@@ -282,7 +301,7 @@ class Trial:
             return lambda: kept.write_bytes(pickle.dumps(recorder.known()))
 
         if not kept.exists():
-            self._copy(session, 3600, names, prepare)
+            self._copy(session, dict.fromkeys(names, 600.0), prepare)
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
 
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -296,18 +315,17 @@ class Trial:
         for mutant in mutants(self.asked.room, tests, random.Random(self.asked.seed)):
             if self.asked.only not in mutant.name():
                 continue
-            names, expected = [], 0.0
+            seconds: dict[str, float] = {}
             for name in mutant.tests:
-                if expected < self.asked.seconds:
-                    names.append(name)
-                    expected += tests[name].seconds
+                if sum(seconds.values()) < self.asked.seconds:
+                    seconds[name] = tests[name].seconds
             known = mutant.name() in explained
-            killed = known or self._copy(session, 60 + 20 * expected, names, mutant.put)
+            killed = known or self._copy(session, seconds, mutant.put)
             self.fates["explained" if known else "killed" if killed else "survived"] += 1
             if not killed:
                 where = f"npuperf/{mutant.path}:{mutant.change.line}"
                 print(
-                    f"{where} survived {len(names)} of {len(mutant.tests)} tests",
+                    f"{where} survived {len(seconds)} of {len(mutant.tests)} tests",
                     *mutant.diff(),
                     sep="\n  ",
                     flush=True,
