@@ -104,13 +104,6 @@ def _unescaped(text: str) -> str:
         return text
 
 
-def _untold(value: Any) -> Any:
-    """Return a size, or several, as not known."""
-    if isinstance(value, Series):
-        return Series((None,))
-    return [] if isinstance(value, list) else None
-
-
 class _Anonymous:
     """Walks a result, and remembers which made-up name stands for which text by the key that makes it."""
 
@@ -199,7 +192,8 @@ class _Anonymous:
     def _values(self, named: Mapping[Any, Any]) -> dict[Any, Any]:
         """Return values under their names, without those that are sizes of the user's matrices."""
         sizes = _SIDES if "m" in named else _ROWS
-        return {name: _untold(value) if name in sizes else self.value(value) for name, value in named.items()}
+        untold = {name: [] if isinstance(value, list) else None for name, value in named.items() if name in sizes}
+        return {name: self.value(value) for name, value in named.items()} | untold
 
     def _word(self, found: re.Match[str]) -> str:
         word, edge = _EDGE.fullmatch(found[0]).groups()  # type: ignore[union-attr]  # which matches any text

@@ -286,7 +286,7 @@ def _lines(result: Result, old: Locked | None) -> list[str]:
             kept = {key: o for key, o in before.items() if now is None or not any(_differs(o, now.get(key, Values())))}
             counts[kind] = {**counts.get(kind, {}), **kept}
     setup = _setup_of(result)
-    places = {(c.kind, c.key): c.where for c in digest.counts if c.where is not None}
+    places = {(c.kind, c.key): c.where for c in digest.counts}
     lines = [f"{_MARK}: {_VERSION}", "setup:" if setup else "setup: {}"]
     lines += [f"  {name}: {for_yaml(value)}" for name, value in sorted(setup.items())]
     lines += [

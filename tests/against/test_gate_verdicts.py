@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from comparisons import WORSE
 from msgspec import Struct
+from msgspec.structs import replace
 
 from npuperf.against.gate_verdicts import judge_gate, settle
 from npuperf.against.gates import parse_gate
@@ -383,4 +384,9 @@ def test_a_failure_is_explained_by_what_became_longer() -> None:
     assert [p.part for p in judged("time<3ns", Measured(2.0), comparison=WORSE).explained_by][:2] == ["compute", "wait"]
     assert [p.key for p in judged("of:Cast3>1ns", Measured(2.0), comparison=WORSE).explained_by] == ["Cast3 [3]"]
     assert judged("time>2ns", Measured(2.0), comparison=WORSE).explained_by == ()
+    for way, ways in (((0, 1), [1, 0]), ((-1, 0), [0, 1]), ((-1, 1), [0, 0])):
+        cause = replace(WORSE, causes=(replace(WORSE.causes[0], delta_ns=way),))
+        assert [
+            len(judged(f"time{limit}", Measured(2.0), comparison=cause).causes) for limit in (">1ns", "<3ns")
+        ] == ways
     assert judged("things>1", Measured(2.0), comparison=WORSE).explained_by == ()

@@ -392,6 +392,13 @@ def test_names_longer_than_yaml_takes_are_read(tmp_path: Path) -> None:
     assert status(check_lock(long, path)) == 0
 
 
+@pytest.mark.parametrize(("values", "told"), [((9, 3, 7, 5), "3 or 5 or 7 or 9"), ((1, 9, 3, 7, 5), "1..9")])
+def test_up_to_four_values_are_named(tmp_path: Path, values: tuple[int, ...], told: str) -> None:
+    run = run_of(launch(ADD.key, *values), steps=list(range(len(values))))
+    _, gate = check_lock(run, locked(tmp_path, run_of(launch(ADD.key, 2, 2))))
+    assert text(gate.reason) == f"launches per step: {told}, locked: 2"
+
+
 @given(st.lists(st.integers(0, 2**63), min_size=1, max_size=9))
 def test_what_was_counted_is_accepted(values: list[int]) -> None:
     spans = spans_of(values)

@@ -7,7 +7,7 @@ from digests import Parts, digest_of, run_of
 from msgspec.structs import replace
 
 from npuperf.advise import load_thresholds
-from npuperf.against.parity import Side, alike, differences, in_common, refuse_mismatch
+from npuperf.against.parity import Side, alike, comparable, differences, in_common, refuse_mismatch
 from npuperf.against.waterfall import sum_runs
 from npuperf.base.errors import UsageError
 from npuperf.base.messages import say
@@ -114,6 +114,11 @@ def test_many_launches_fused_into_one_are_the_same_workload() -> None:
     fused: Parts = {("compute", "MatMul"): (900, 1), ("compute", "MulAdd"): (60, 1)}
     assert in_common(side(eager), side(fused)) == pytest.approx(0.9)
     assert not any(d.mismatch for d in between(side(eager), side(fused)))
+
+
+def test_what_is_no_operator_has_no_shapes() -> None:
+    waits: Parts = {("compute", "Add"): (9, 1), ("host_wait", "the loader [8]"): (9, 1)}
+    assert comparable(side(waits), side({("compute", "Add"): (9, 1)})).note is None
 
 
 def test_other_arguments_of_one_script_are_a_difference() -> None:

@@ -123,6 +123,8 @@ def test_baselines_lie_beside_the_run(tmp_path: Path, monkeypatch: pytest.Monkey
     (run_folder / MANIFEST).write_text("{}")
     for path in (run_folder, profile.parent, profile):
         assert usual_folder(path) == beside
+    deep = run_folder / "a" / "b" / "c"
+    assert (usual_folder(deep), usual_folder(deep / "d")) == (beside, deep / ".npuperf" / "baselines")
     monkeypatch.chdir(tmp_path / "work")
     assert usual_folder(Path("result")) == Path(".npuperf/baselines")
     monkeypatch.chdir(run_folder)
