@@ -1,11 +1,15 @@
-/* Rows of a table of text to columns of numbers and codes of words, without an object for each cell.
+/* Rows of a table to columns of numbers and codes of words, without an object for each cell: of text, and of SQLite.
  *
- * Only what is plain is taken: cells without quotes, decimals, times of at most three places, short words of ASCII, as
- * many cells in each row as there are headers. At the first thing that is anything else the whole table is refused, and
- * Arrow reads it, or what salvages rows (table.py). So what is taken here must be what these would have made of it:
- * tests/readers/test_plain_rows.py holds the ways together.
+ * Only what is plain is taken, and the whole is refused at the first thing that is anything else: tests/readers/
+ * test_plain_rows.py and test_db.py hold what is taken together with what the other ways make of it.
  *
- * Nothing is read outside of text[0, size), and nothing written outside of the arrays that are given.
+ * Text: cells without quotes, decimals, times of at most three places, short words of ASCII, as many cells in each row
+ * as there are headers; else Arrow reads it, or what salvages rows (table.py). Nothing is read outside of text[0, size),
+ * and nothing written outside of the arrays that are given.
+ *
+ * SQLite: integers of 64 bits, as digits, too, which exporters write, and in the last column, where that is one of
+ * numbers, numbers and NULL; else sqlite.py reads row by row. SQLite is not linked with: whoever calls brings its
+ * functions, of the library that Python has loaded.
  */
 
 #include <math.h>
@@ -192,4 +196,56 @@ EXPORT int64_t rows_read(const char *text, int64_t size, char delimiter, int64_t
         row -= needless;
     }
     return row;
+}
+
+/* -- SQLite. */
+
+#define SQLITE_ROW 100
+#define SQLITE_DONE 101
+
+enum { SQLITE_INTEGER = 1, SQLITE_FLOAT, SQLITE_TEXT, SQLITE_BLOB, SQLITE_NULL };
+
+/* Functions whose names begin with sqlite3_, and sqlite3_column_ from the second on; _CALLED in sqlite.py. */
+typedef struct {
+    int (*step)(void *);
+    int (*type)(void *, int);
+    int64_t (*int64)(void *, int);
+    double (*real)(void *, int);
+    const unsigned char *(*text)(void *, int);
+    int (*bytes)(void *, int);
+} SQLite;
+
+static int digits_alone(const SQLite *sqlite, void *statement, int column, int64_t *value) {
+    const unsigned char *text = sqlite->text(statement, column);
+    int size = sqlite->bytes(statement, column);
+    if (!text || size < 1 || size > MOST_DIGITS) return 0;
+    *value = 0;
+    for (int i = 0; i < size; i++) {
+        if (text[i] < '0' || text[i] > '9') return 0;
+        *value = *value * 10 + (text[i] - '0');
+    }
+    return 1;
+}
+
+/* Read up to `room` rows; return how many, fewer where there are no more. `numbers`: for one column more, or NULL. */
+EXPORT int64_t cells_read(const SQLite *sqlite, void *statement, int64_t *const *integers, int columns,
+                          double *numbers, int64_t room) {
+    for (int64_t row = 0; row < room; row++) {
+        int stepped = sqlite->step(statement);
+        if (stepped == SQLITE_DONE) return row;
+        if (stepped != SQLITE_ROW) return REFUSED;
+        for (int i = 0; i < columns; i++) {
+            int type = sqlite->type(statement, i);
+            if (type == SQLITE_INTEGER)
+                integers[i][row] = sqlite->int64(statement, i);
+            else if (type != SQLITE_TEXT || !digits_alone(sqlite, statement, i, &integers[i][row]))
+                return REFUSED;
+        }
+        if (numbers) {
+            int type = sqlite->type(statement, columns);
+            if (type != SQLITE_INTEGER && type != SQLITE_FLOAT && type != SQLITE_NULL) return REFUSED;
+            numbers[row] = type == SQLITE_NULL ? NAN : sqlite->real(statement, columns);
+        }
+    }
+    return room;
 }

@@ -1,6 +1,6 @@
 """Tables of SQLite files, whole or damaged: integer columns, spans of time, and texts by their ids in STRING_IDS.
 
-Plain tables are read by C of ours (``plain_cells.c``), without a Python object per cell; where a cell is not of its
+Plain tables are read by C of ours (``plain_rows.c``), without a Python object per cell; where a cell is not of its
 column's type, or something is damaged, :mod:`sqlite3` reads row by row. SQLite holds cells to no type. Here each is
 held to what its column is for: what does not fit costs one cell, or the row where nothing can be told without it, and
 is counted and told.
@@ -470,7 +470,7 @@ def _joined(parts: list[list[I64]], columns: int) -> list[I64]:
 
 # -- Cells to integers and numbers: in bulk, or one by one.
 
-#: What plain_cells.c calls of SQLite, in its order, and what is called from here.
+#: What plain_rows.c calls of SQLite, in its order, and what is called from here.
 _CALLED: Final = ("step", "column_type", "column_int64", "column_double", "column_text", "column_bytes")
 _OPENED: Final = ("open_v2", "limit", "prepare_v2", "finalize", "close")
 _CELLS_READ: Final = (
@@ -484,11 +484,11 @@ _FLAGS, _LENGTH = 0x01 | 0x40 | 0x8000, 0
 
 @cache
 def _compiled() -> tuple[Any, Any, Any] | None:
-    """Return plain_cells.c, SQLite, and those functions that the one calls of the other; None where one is missing.
+    """Return plain_rows.c, SQLite, and those functions that the one calls of the other; None where one is missing.
 
     Where Python has SQLite in itself, it is the system's.
     """
-    library = load_library(library_of(Path(__file__).with_name("plain_cells.c")), (_CELLS_READ,))
+    library = load_library(library_of(Path(__file__).with_name("plain_rows.c")), (_CELLS_READ,))
     try:
         loaded = ctypes.CDLL("libsqlite3.so.0")  # the one that Python has loaded, if it has
         called = [ctypes.cast(getattr(loaded, f"sqlite3_{name}"), ctypes.c_void_p) for name in _CALLED]

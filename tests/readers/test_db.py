@@ -211,7 +211,7 @@ def test_counters_in_bulk_and_by_row_are_the_first_number_of_each_task(
 
 def test_without_the_compiled_reader_rows_are_read_one_by_one(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_database(db, ReadLog()) as opened:
-        if library_of(Path(sqlite_reader.__file__).with_name("plain_cells.c")).exists():  # there was a compiler
+        if library_of(Path(sqlite_reader.__file__).with_name("plain_rows.c")).exists():  # there was a compiler
             (counted,) = opened.file.connection.execute("SELECT count(*) FROM TASK").fetchone()
             assert [len(column) for column in opened.integers_in_bulk("TASK", ["globalTaskId"])] == [counted]
         read_databases(monkeypatch, "by row")
