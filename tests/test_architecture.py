@@ -87,7 +87,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def test_the_house_stays_small() -> None:
     """Bounds, not aims: ``make house`` prints where it is."""
     assert len({(a, b) for a, b in house.arrows() if house.AGENT not in (a, b)}) <= 60
-    assert len(house.files()) <= 262
+    assert len(house.files()) <= 263
     longest = house.function_lines()[-1]
     assert longest[0] <= 240, longest
 

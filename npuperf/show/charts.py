@@ -13,10 +13,9 @@ from npuperf.model.result import Result
 from npuperf.model.tuning import ResultChanges, Tuning
 from npuperf.show.comparison_text import falls, step_lines, verdict_line
 from npuperf.show.device_charts import device_charts
-from npuperf.show.efficiency_charts import efficiency_charts
+from npuperf.show.efficiency_charts import efficiency_charts, roofline_chart
 from npuperf.show.job_charts import groups, in_time, links, ranks_by_step, roots, stages, who_waits
 from npuperf.show.memory_charts import memory_charts
-from npuperf.show.roofline_chart import roofline_chart
 from npuperf.show.sheet import Whereabouts
 from npuperf.show.svg import BarRow, Chart, Piece, bars, element, legend, plain
 from npuperf.show.words import OUTCOME, at_most

@@ -22,7 +22,7 @@ from npuperf.device.rank_summary import RankSummary, summarise
 from npuperf.device.steps import numbers_repeat
 from npuperf.device.study import Study
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.match import split_exposed, turns
+from npuperf.job.waits import split_exposed, turns
 from npuperf.model.device import DeviceProfile, HostProfile
 from npuperf.model.groups import distinct, first_rows, group_sums, numbered
 from npuperf.model.intervals import Intervals

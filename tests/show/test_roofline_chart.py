@@ -21,7 +21,7 @@ from efficiency_plan import FITTING, MS, Product, table
 from msgspec.structs import replace
 
 from npuperf.model.result import Result
-from npuperf.show.roofline_chart import roofline_chart
+from npuperf.show.efficiency_charts import roofline_chart
 from npuperf.show.sheet import Whereabouts
 
 
