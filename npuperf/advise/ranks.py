@@ -337,7 +337,7 @@ def split_by_job(finding: Finding, device: Device, thresholds: Thresholds) -> Fi
 def _exposed_of_job(job: JobView) -> list[Detected]:
     """Ask a job: how its exposed communication splits decides what to do about it."""
     from npuperf.job.job_whatif import predict  # loaded where there is a job
-    from npuperf.job.match import held_up, kind_name
+    from npuperf.job.waits import held_up, kind_name
 
     cluster = job.cluster
     ranks = [r for r, s in zip(cluster.ranks, job.study.ranks, strict=True) if s.exposed_known]

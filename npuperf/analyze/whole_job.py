@@ -18,7 +18,7 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_report import absent_in_words, describe_job, describe_runs, narrow, per_step, ranges
 from npuperf.job.job_study import JobSplit, JobStudy, SeveralRuns, split_job, study_job
 from npuperf.job.job_whatif import answers, from_nothing, keep_pace, may_bring_nothing, predict
-from npuperf.job.match import split_each, split_exposed
+from npuperf.job.waits import split_each, split_exposed
 from npuperf.model.groups import numbered
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Cluster, Root

@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary
-from npuperf.job.match import Arrivals, Matched
+from npuperf.job.match import Matched
+from npuperf.job.waits import Arrivals
 from npuperf.model.groups import distinct, rows_of_each
 from npuperf.model.labels import F64, I64, Mask
 

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from npuperf.device.rank_summary import LocalTime, RankSummary
 from npuperf.job.clocks import Clocks
-from npuperf.job.match import JobWaits, Matched
+from npuperf.job.match import Matched
+from npuperf.job.waits import JobWaits
 from npuperf.model.groups import distinct, lower_median
 from npuperf.model.labels import F64, I64, Mask
 

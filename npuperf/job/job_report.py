@@ -20,9 +20,9 @@ from npuperf.device.partition import add
 from npuperf.device.rank_summary import OperatorTime, RankSummary
 from npuperf.job.job_roles import judge_roles
 from npuperf.job.job_study import JobStudy, SeveralRuns
-from npuperf.job.match import by_kind, kind_name, split_exposed
 from npuperf.job.one_clock import Apart
 from npuperf.job.root_causes import RootCause
+from npuperf.job.waits import by_kind, kind_name, split_exposed
 from npuperf.model.communication import SEVERAL, ProcessGroup
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import (

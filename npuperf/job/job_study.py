@@ -26,7 +26,7 @@ from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted
 from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs
-from npuperf.job.match import JobWaits, Matched, find_waits, match
+from npuperf.job.match import Matched, match
 from npuperf.job.one_clock import Jump, Runs, find_set_backs, look
 from npuperf.job.pipeline import (
     Bubble,
@@ -41,6 +41,7 @@ from npuperf.job.pipeline import (
 from npuperf.job.root_causes import GainBounds, RootCause, find_causes
 from npuperf.job.roots import blame
 from npuperf.job.schedule import Schedule, find_schedule, step_in_time
+from npuperf.job.waits import JobWaits, find_waits
 from npuperf.model.groups import lower_median
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import Link, PipelineStep

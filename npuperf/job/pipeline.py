@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.job_replay import Inside, JobChange, JobProgram, calmed, level_all, run, scaled
-from npuperf.job.match import JobWaits, Matched, turns
+from npuperf.job.match import Matched
+from npuperf.job.waits import JobWaits, turns
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.groups import distinct, lower_median
 from npuperf.model.labels import F64, I64, Mask

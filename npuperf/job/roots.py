@@ -18,7 +18,7 @@ from msgspec import Struct
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import Clocks
 from npuperf.job.job_replay import BEGIN, CAUSES, COMPUTE, HOST, OTHER, JobProgram
-from npuperf.job.match import JobWaits
+from npuperf.job.waits import JobWaits
 from npuperf.model.labels import F64, I64
 
 #: JobWaits shorter than this many residuals of the clocks are noise: nobody can be called the last.

@@ -21,8 +21,9 @@ from npuperf.base.messages import Message, say, say_n
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import Clocks
 from npuperf.job.links import analysed
-from npuperf.job.match import JobWaits, Matched, turns
+from npuperf.job.match import Matched
 from npuperf.job.pipeline import PipelineStages, PipelineTime
+from npuperf.job.waits import JobWaits, turns
 from npuperf.model.groups import alike, distinct
 from npuperf.model.intervals import Intervals
 from npuperf.model.job_result import PipelineStep, StageDoing, StageTrack

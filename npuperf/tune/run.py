@@ -20,7 +20,7 @@ from npuperf.tune import bank
 from npuperf.tune.drive import Keep, carry_out
 from npuperf.tune.request import TuneRequest
 from npuperf.tune.results import PATTERN, compare_tunings, read_results, result_files
-from npuperf.tune.savings import Asked, Usage, read_profiled, tuned_types, verify, with_savings
+from npuperf.tune.savings import Asked, Usage, read_profiled, tuned_types, with_savings
 from npuperf.tune.state import (  # fmt: skip
     is_ours,
     is_run,
@@ -36,6 +36,7 @@ from npuperf.tune.state import (  # fmt: skip
 )
 from npuperf.tune.supervise import partial
 from npuperf.tune.tuning_plan import draw_plan
+from npuperf.tune.verify import verify
 
 #: Asks a person whether to go on; None where nobody can be asked.
 Ask = Callable[[Message], bool | None]

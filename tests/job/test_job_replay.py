@@ -31,7 +31,8 @@ from npuperf.job.job_replay import (
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import Answer, answers, check, predict
 from npuperf.job.links import LinkPaces
-from npuperf.job.match import find_waits, match
+from npuperf.job.match import match
+from npuperf.job.waits import find_waits
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.labels import Labels
 

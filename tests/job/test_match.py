@@ -20,7 +20,8 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device import rank_summary
 from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align, arrivals, pair_in_time
-from npuperf.job.match import JobWaits, Matched, by_kind, find_waits, kind_name, match, split_exposed
+from npuperf.job.match import Matched, match
+from npuperf.job.waits import JobWaits, by_kind, find_waits, kind_name, split_exposed
 from npuperf.model.communication import EVERYBODY, SEVERAL
 from npuperf.model.intervals import Intervals
 from npuperf.model.labels import Labels

@@ -16,9 +16,10 @@ from npuperf.job.clocks import align
 from npuperf.job.job_replay import JobProgram, build
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.lateness import always_waiting, find_late
-from npuperf.job.match import find_waits, match
+from npuperf.job.match import match
 from npuperf.job.root_causes import RootCause
 from npuperf.job.roots import WaitBlame, blame
+from npuperf.job.waits import find_waits
 from npuperf.model.communication import ProcessGroup
 
 DP2 = [group([0, 1], "dp", "dp")]

@@ -20,7 +20,8 @@ from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
 from npuperf.device.rank_summary import RankSummary, awaited_ranks, least_transfer, least_wait, slower_than_larger
 from npuperf.job.job_study import find_world
-from npuperf.job.match import find_waits, held_up, match, split_exposed
+from npuperf.job.match import match
+from npuperf.job.waits import find_waits, held_up, split_exposed
 from npuperf.model.communication import ProcessGroup
 from npuperf.model.result import Result
 from npuperf.show.formats import View, render
