@@ -59,7 +59,8 @@ class UsageError(NpuperfError):
 
 def unreadable(path: object, error: OSError) -> InputError:
     """Return the error for a file that the system does not let us read."""
-    return InputError(say("{path}: cannot be read: {why}", path=str(path), why=error.strerror or str(error)))
+    why = os.strerror(error.errno) if error.errno else str(error)  # libraries have words of their own around it
+    return InputError(say("{path}: cannot be read: {why}", path=str(path), why=why))
 
 
 #: What the system answers where a program has made a mistake; all else is what the machine, its disks or others did.

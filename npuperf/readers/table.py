@@ -1,6 +1,6 @@
 """CSV files of any version and condition to exact columns.
 
-Plain files are read by compiled code, other healthy ones by Arrow, in batches, with explicit types. When a cell does
+Plain files are read by compiled code, other healthy ones by Arrow, with explicit types. When a cell does
 not fit its type the file is read again as text and each cell is judged alone. When rows are broken it is read line by
 line, and every whole row is kept.
 """
@@ -8,17 +8,15 @@ line, and every whole row is kept.
 from __future__ import annotations
 
 import codecs
-import contextlib
 import csv
 import ctypes
 import io
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, reduce
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial, reduce
 from itertools import count, islice, pairwise
 from pathlib import Path
-from threading import Thread
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,8 +59,6 @@ _WORDS: Final = 8192
 _WORD_BYTES: Final = 1 << 18
 #: Bytes of text that are read at once.
 _PORTION: Final = 1 << 19
-#: Seconds for what takes Arrow some thousandths.
-_PATIENCE: Final = 20
 
 
 class _Wanted(ctypes.Structure):
@@ -487,37 +483,6 @@ def _layout(path: Path, head: bytes, columns: tuple[ColumnNames, ...], required:
     return _Layout(form, headers, places, {c.name: c.kind for c in columns}, counters)
 
 
-class _Stream:
-    """A table as pyarrow reads it, from front to end, while its line ends are counted."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.newlines = 0
-
-    def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, fewer at the end."""
-        block = self._file.read(size)
-        self.newlines += block.count(b"\n")
-        return block
-
-
-@cache
-def _need_threads(_process: int) -> None:
-    """Raise RuntimeError where Arrow waits for ever for a thread that did not start: at first, another waits for it."""
-
-    def read_something() -> None:
-        with contextlib.suppress(pa.ArrowException):  # who reads next hears of it
-            pv.open_csv(pa.BufferReader(b"c0\n0\n")).read_all()  # for nothing of Python's, which may be ending by then
-
-    first = Thread(target=read_something, daemon=True)
-    first.start()
-    first.join(_PATIENCE)
-    if first.is_alive():
-        raise RuntimeError("can't start new thread")
-
-
 def _read_arrow(
     path: Path,
     layout: _Layout,
@@ -528,15 +493,13 @@ def _read_arrow(
     """Read in blocks; None where a cell is not of its type, a row does not fit, or rows hide in one another's cells."""
     if layout.form.encoding != "utf-8":
         return None
-    _need_threads(os.getpid())
     wanted = {f"c{i}": types[kind] for i, (kind, _) in layout.wanted().items()}
     names = [f"c{i}" for i in range(layout.form.width)]
-    rows, batches = 0, []
-    try:
-        with open_input(path) as file:
-            stream = _Stream(file)
-            batches_read = pv.open_csv(
-                stream,
+
+    def read(handle: int) -> pa.Table:
+        with pa.OSFile(f"/dev/fd/{handle}") as source:
+            return pv.read_csv(
+                source,
                 parse_options=pv.ParseOptions(newlines_in_values=True, delimiter=layout.form.delimiter),
                 convert_options=pv.ConvertOptions(
                     column_types=wanted,
@@ -547,17 +510,22 @@ def _read_arrow(
                 ),
                 read_options=pv.ReadOptions(column_names=names, skip_rows=1, block_size=block, use_threads=False),
             )
-            places = layout.places[needless[0]] if needless else []
-            for batch in batches_read:
-                rows += batch.num_rows
-                if needless and places:
-                    told = batch.column(f"c{places[0].index}")
-                    codes = [code for code, text in enumerate(told.dictionary.to_pylist()) if text in needless[1]]
-                    batch = batch.filter(pc.invert(pc.is_in(told.indices, pa.array(codes, pa.int32()))))
-                batches.append(batch)
-            table = pa.Table.from_batches(batches, batches_read.schema)
+
+    try:
+        # Arrow reads ahead on a thread of its own, which must have nothing of Python's: should a cell be odd, Arrow
+        # waits for it with Python's lock in hand. On the main thread it would listen to Ctrl-C, by one more thread, and
+        # end the process where that is refused. Read batch by batch (open_csv), it waits for ever where one is.
+        with open_input(path) as file, ThreadPoolExecutor(1) as beside:
+            table = beside.submit(read, file.fileno()).result()
+            file.seek(0)
+            newlines = sum(portion.count(b"\n") for portion in iter(partial(file.read, _PORTION), b""))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         if "Could not skip initial" not in str(error):
             return None
-        table = pa.table({name: pa.array([], type_) for name, type_ in wanted.items()})  # a header without a line end
-    return table if stream.newlines <= rows + 1 else None
+        return pa.table({name: pa.array([], type_) for name, type_ in wanted.items()})  # a header without a line end
+    if newlines > len(table) + 1:
+        return None
+    places = layout.places[needless[0]] if needless else []
+    if needless and places:
+        table = table.filter(pc.invert(pc.is_in(table.column(f"c{places[0].index}"), pa.array(needless[1]))))
+    return table

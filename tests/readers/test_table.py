@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 from decimal import ROUND_HALF_EVEN, Decimal
-from io import BytesIO
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,6 @@ import pytest
 from build import EPOCH, HEADER, us
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow.csv import open_csv
 
 from npuperf.base.errors import InputError
 from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
@@ -23,7 +19,7 @@ from npuperf.model.tasks import NO_TIME
 from npuperf.readers import table as table_module
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
-from npuperf.readers.table import RowTable, _need_threads, read_table
+from npuperf.readers.table import RowTable, read_table
 
 T1, T2 = 1736413971558972912, 1736413971560588764  # ns
 ROWS = f"{T1 // 1000}.912\t,185.504\n{T2 // 1000}.764\t,501.17\n"
@@ -344,15 +340,3 @@ def test_bytes_changed_at_random(tmp_path: Path) -> None:
             changed[at : at + chance.choice((1, 1, 1, 0))] = bytes([chance.choice(b'0159.,"\n\r\t -ekN/A\x00\xff')])
         typed += has_types(tmp_path / "kernel_details.csv", bytes(changed))
     assert 50 < typed < 350
-
-
-def test_where_no_thread_can_be_started_arrow_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go = Event()
-    _need_threads.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr(table_module.pv, "open_csv", lambda _: let_go.wait() and open_csv(BytesIO(b"c\n0\n")))
-        patched.setattr(table_module, "_PATIENCE", 0.01)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            _need_threads(os.getpid())
-        let_go.set()
-    _need_threads(os.getpid())
