@@ -192,8 +192,10 @@ class _Anonymous:
     def _values(self, named: Mapping[Any, Any]) -> dict[Any, Any]:
         """Return values under their names, without those that are sizes of the user's matrices."""
         sizes = _SIDES if "m" in named else _ROWS
-        untold = {name: [] if isinstance(value, list) else None for name, value in named.items() if name in sizes}
-        return {name: self.value(value) for name, value in named.items()} | untold
+        return {
+            name: self.value(value) if name not in sizes else [] if isinstance(value, list) else None
+            for name, value in named.items()
+        }
 
     def _word(self, found: re.Match[str]) -> str:
         word, edge = _EDGE.fullmatch(found[0]).groups()  # type: ignore[union-attr]  # which matches any text

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from npuperf.analyze.work import ProcessFingerprint, _dated, _utc, name_places, shared_workload
 from npuperf.base.messages import say
+from npuperf.model.chip import Cores
 from npuperf.model.parts import GroupSize, Workload
 from npuperf.show.formats import View, render
 
@@ -192,6 +193,13 @@ def test_two_ranks_of_which_one_has_no_table(tmp_path: Path) -> None:
         "no kernel_details.csv or op_summary*.csv of rank 1: core types, Block Dim and hardware counters are unknown "
         "(export with ExportType.Text, or msprof --export=on)"
     ]
+
+
+@pytest.mark.parametrize(("told", "lacking"), [({}, 1), ({"cores": Cores(24, 48)}, 0)])
+def test_cores_that_the_user_names_are_not_missing(tmp_path: Path, told: dict[str, Any], lacking: int) -> None:
+    folder = ascend_pt(tmp_path, [K(1_000, 9_000, "k", "MatMul", "AI_CORE", block=4)])
+    said = [str(note).split(":")[0] for note in analyze_path(folder, **told).input.missing]
+    assert said == ["no PROF_*/device_*/info.json.*"] * lacking
 
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "msinsight" / "cluster4"

@@ -54,6 +54,8 @@ def changes(source: bytes) -> Iterator[Change]:
 def _walk(node: ast.AST, statement: ast.stmt | None, inside: bool) -> Iterator[tuple[ast.AST, ast.stmt, bool, str]]:
     if isinstance(node, ast.JoinedStr | ast.Assert | ast.arg | ast.Import | ast.ImportFrom):
         return  # the first has wrong places before Python 3.12
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return  # of zip, which is told so where lengths are the same
     statement = node if isinstance(node, ast.stmt) else statement
     if statement is not None and not isinstance(statement, ast.ClassDef):
         yield from ((node, statement, inside, new) for new in _instead_of(node, inside))

@@ -46,6 +46,7 @@ EXPLAINED = Path(__file__).with_name("explained.txt")
 ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py", "tests/job/test_collective_rates.py"],
     "against": [f"tests/analyze/test_{name}.py" for name in ("baselines", "cut_documents", "metrics", "sides")],
+    "analyze": ["tests/readers/test_cluster_output.py"],
     "base": [
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
