@@ -33,13 +33,13 @@ def roots_worth(cluster: Cluster) -> list[Root]:
 
 
 def roots_by_gain(cluster: Cluster) -> list[Root]:
-    """Return the root causes, those first whose repair saves most; without a gain, those that explain most.
+    """Return the root causes, those first whose repair saves most; of what nobody can repair, those that explain most.
 
     Those that are behind others follow them, in their order.
     """
 
     def most(root: Root) -> int:
-        return (root.gain_ns_per_step or (0, 0))[1]
+        return (root.gain_ns_per_step or (0, 0))[1] if root.kind in REPAIRABLE else 0
 
     last = min((most(r) for r in cluster.roots if r.kind in REPAIRABLE and not r.gain_behind_ns_per_step), default=0)
     return sorted(cluster.roots, key=lambda r: (-last, 0) if r.gain_behind_ns_per_step else (-most(r), -r.wait_ns))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from npuperf.model.job_result import Cluster
 from npuperf.show.formats import View, render
 from npuperf.show.job_screen import draw, outliers, slice_of
-from npuperf.show.job_text import outliers_first, ranges
+from npuperf.show.job_text import outliers_first, ranges, roots_by_gain, roots_worth
 
 JOBS = {"4 ranks": pipeline_job, "8 ranks": slow_rank_job, "1024 ranks": large_job}
 NAMES = ("ranks", "groups", "collectives", "links", "waits", "roots", "clocks", "stages")
@@ -31,6 +31,17 @@ def rows(cluster: Cluster, table: str) -> list[dict[str, str]]:
 def place(lines: list[str], words: str) -> int:
     (found,) = [i for i, line in enumerate(lines) if words in line]
     return found
+
+
+def test_what_explains_most_is_not_below_chance() -> None:
+    """Chance may save something, too, but nobody can repair it: it is shown after what explains more."""
+    first = slow_rank_job().roots[0]
+    chance = replace(first, kind="jitter", ranks=[], share=0.02, wait_ns=2 * MS, gain_ns_per_step=(0, MS))
+    absent = replace(first, kind="unknown", ranks=[], share=0.97, wait_ns=97 * MS, gain_ns_per_step=None)
+    small = replace(first, share=0.01, wait_ns=MS, gain_ns_per_step=(1, 2))
+    for roots in ([chance, absent], [absent, chance]):
+        assert roots_worth(replace(slow_rank_job(), roots=roots)) == [absent, chance]
+    assert roots_by_gain(replace(slow_rank_job(), roots=[chance, absent, small])) == [small, absent, chance]
 
 
 @pytest.mark.parametrize("job", JOBS)
