@@ -178,7 +178,7 @@ def _sums(
     known[which[launched]] = profile.tasks.op[rows[launched]]
     host = profile.host
     origins = {g: host.torch_op(int(known[g])) for g in largest(total, _ORIGINS).tolist()}
-    lines = {g: host.code_line(int(known[g])) for g in largest(total, _LINES).tolist()} if host.has_lines else {}
+    lines = {g: host.code_line(int(known[g])) for g in largest(total, _LINES).tolist()}
     names = (*keys.names, _UNNAMED)  # the last place is that of -1
     return [
         PartSum(

@@ -490,8 +490,7 @@ def _standard(view: DeviceView, scene: Scene) -> list[tuple[str, Message]]:
     for kernel in (k for p in report.phases for k in p.kernels if k.type in recorded):
         times[kernel.type] = times.get(kernel.type, 0) + kernel.total_ns
     top = max(times, key=times.__getitem__, default=None)
-    named = pattern(top, scene.types.names) if top is not None else ""
-    if top is not None and not is_all_communication(scene, named):
+    if top is not None and not is_all_communication(scene, named := pattern(top, scene.types.names)):
         short = short_names(recorded)[top]
         title = say("{type} twice as fast", type=short)
         rows.append((f"op:{named}*0.5", title if named == top else say("{change}, and no other type", change=title)))

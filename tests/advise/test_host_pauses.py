@@ -78,6 +78,10 @@ def test_capturing_saves_no_pause(tmp_path: Path) -> None:
     assert (13_966_000 - 10_300_000) / 2 - 100_000 < launching[1] <= (13_966_000 - 10_300_000) / 2
     assert 9_900_000 / 2 <= pause[1] <= 10_040_000 / 2
     assert everything[1] > launching[1] + 4_000_000
+    unasked = {w.expr: w for w in analyzed(next(tmp_path.iterdir())).what_if}
+    assert unasked["host:pause*0"].gain_ns_per_step == pause
+    assert unasked["host:launching*0,latency*0"].gain_ns_per_step == launching
+    assert "graph capture" in str(unasked["host:launching*0,latency*0"].title)
 
 
 def _later(k: K, by: int) -> K:

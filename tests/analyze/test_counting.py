@@ -136,6 +136,23 @@ def test_lines_of_code_are_those_of_the_calls(tmp_path: Path) -> None:
     assert (sync.count, sync.where) == ([2], "me/train.py:41 loss, me/train.py:52 log")
 
 
+def test_waits_of_the_profiler_are_not_the_programs(tmp_path: Path) -> None:
+    """Nor is it known without the table of kernels which of them were on the AI CPU."""
+    ours = [H(f"AscendCL@aclrtSynchronize{what}", at, 500) for what, at in (("Stream", 70_000), ("Device", 72_000))]
+    theirs = [
+        H("torch_npu/profiler/profiler.py(231): step", 74_000, 9_000, python=True),
+        H("AscendCL@aclrtSynchronizeStream", 76_000, 500),
+    ]
+    folder = ascend_pt(tmp_path, step(0, 7, 1), {7: (0, 100_000)}, host=[*ours, *theirs])
+    next(folder.rglob("kernel_details.csv")).unlink()
+    result = analyze_path(folder)
+    assert result.digest is not None and "aicpu" in result.digest.uncounted
+    waits = {key: count for (kind, key), count in counted(result).items() if kind == "sync"}
+    assert waits == {
+        "AscendCL@aclrtSynchronizeStream (stream)": [1], "AscendCL@aclrtSynchronizeDevice (device)": [1],
+    }  # fmt: skip
+
+
 def test_bytes_of_copies_are_summed_by_direction(tmp_path: Path) -> None:
     """In a timeline, and in the same as a database; where one of them has no size, there is no sum."""
     kernels = [K(start, 2_000, "mm", "MatMul", "AI_CORE", step=7) for start in (1_000, 50_000)]

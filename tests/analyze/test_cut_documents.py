@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace as changed
 from functools import cache
 from pathlib import Path
@@ -176,6 +177,13 @@ def test_few_ranks_are_told_whole(tmp_path: Path) -> None:
     write(changed(JOB, dp=2, hosts=1, trace=False), tmp_path / "job")
     result = run(AnalyzeRequest(path=tmp_path / "job"))
     assert written(result, "cut") == written(result, "whole")
+    # and what their verdict names is a tenth of what its evidence has
+    said = dict(re.findall(r"10 % less (host|compute|transfer).*? by ([\d.]+) %", str(result.verdict.reason)))
+    evidence = {"transfer": result.verdict.evidence["communication_elasticity"]}
+    evidence |= {name: result.verdict.evidence[f"{name}_elasticity"] for name in ("host", "compute")}
+    assert {name: float(part) for name, part in said.items()} == {
+        n: round(10 * max(e, 0), 1) for n, e in evidence.items()
+    }
 
 
 def many(result: Result, ranks: int, steps: int) -> Result:

@@ -214,7 +214,9 @@ def test_types_have_the_time_that_kernels_took_themselves(tmp_path: Path) -> Non
 
 
 def test_one_step_asked_for(tmp_path: Path) -> None:
-    found = digest(analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps(500)), step=2))
+    result = analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps(500)), step=2)
+    assert {o.type: (o.count, o.total_ns) for o in result.operators}["MatMulV2"] == (1, 4500)
+    found = digest(result)
     assert (found.steps, found.windows, found.total_ns) == ([2], 1, 9000)
     assert keyed(found, "compute")["MatMulV2 [2,3;3,4]"] == (4500, 1)
     assert {t.type: t.ns for t in found.types}["MatMulV2"] == [4500]
@@ -377,11 +379,14 @@ def test_beyond_so_many_waits_the_rest_of_a_cause_is_one(monkeypatch: pytest.Mon
 
 
 def test_of_too_many_types_the_costliest_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (digests, digests):
-        monkeypatch.setattr(module, "KEPT_TYPES", 1)
+    monkeypatch.setattr(digests, "KEPT_TYPES", 1)
     monkeypatch.setattr(digests, "MOST_TYPES", 2)
-    found = digest(analyze_path(kernel_details(tmp_path / "kernel_details.csv", two_steps())))
+    kernels = [K(9_500, 1, type="Abs", stream=5, step=1), *two_steps()]
+    found = digest(analyze_path(kernel_details(tmp_path / "kernel_details.csv", kernels)))
     assert [t.type for t in found.types] == ["MatMulV2"]
+    one = device_of({"Add [2]": 300})
+    types = [structs.replace(one.types[0], type=name, ns=[ns]) for name, ns in (("Abs", 1), ("Mul", 5), ("Sin", 2))]
+    assert [t.type for t in merged(structs.replace(one, types=types)).types] == ["Mul"]
 
 
 # --- a job of two ranks, against a slow answer ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from build import H, K, ascend_pt, events, kernel_details
+from build import H, K, analyze_path, ascend_pt, events, kernel_details
 from inputs import KERNELS, STEPS, database
 from msgspec.structs import replace
 
@@ -64,6 +64,9 @@ def test_the_same_rank_twice_gives_no_common_verdict(tmp_path: Path) -> None:
     result = analyze(tmp_path)
     assert result.verdict.bound == "unknown"
     assert any("different runs" in str(w) for w in result.input.warnings)
+    assert not any(w.expr.startswith("rank:") for w in analyze_path(tmp_path, what_if=("rank:1*0.5",)).what_if)
+    (alone,) = (w for w in analyze_path(tmp_path / "a", what_if=("rank:1*0.5",)).what_if if w.expr.startswith("rank:"))
+    assert "several ranks of one job" in str(alone.reason)
 
 
 def test_files_of_two_runs_are_not_mixed(tmp_path: Path) -> None:

@@ -202,6 +202,18 @@ def test_cores_that_the_user_names_are_not_missing(tmp_path: Path, told: dict[st
     assert said == ["no PROF_*/device_*/info.json.*"] * lacking
 
 
+def test_ranks_that_cannot_be_read_lack_nothing(tmp_path: Path) -> None:
+    """So that what the only other one lacks is lacking everywhere."""
+    for rank in range(2):
+        folder = ascend_pt(tmp_path / str(rank), [K(1_000, 9_000, "k", "MatMul", "AI_CORE", block=4)])
+        for file in (f for f in folder.rglob("*") if rank and f.is_file()):
+            file.write_text("no data")
+    result = analyze_path(tmp_path)
+    assert result.input.warnings and [str(note).split(":")[0] for note in result.input.missing] == [
+        "no PROF_*/device_*/info.json.*"
+    ]
+
+
 REAL = Path(__file__).parents[3] / "shared" / "data" / "msinsight" / "cluster4"
 
 

@@ -186,6 +186,7 @@ def test_what_is_needed_of_exchanges_beside_compute_makes_a_gain_an_interval(tmp
     assert result.cluster is not None and unseen.balance is not None
     (root,) = (r for r in result.cluster.roots if r.kind == "stage")
     assert root.ranks == [0] and near(root.gain_ns_per_step, unseen.balance.gain_ns)
+    assert f"stage {root.stage} is the longest: with equal stages" in str(result.verdict.reason)
 
 
 def test_two_ranks_of_few_steps_are_no_pattern(tmp_path: Path) -> None:

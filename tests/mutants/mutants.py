@@ -46,7 +46,11 @@ EXPLAINED = Path(__file__).with_name("explained.txt")
 ELSEWHERE = {
     "advise": ["tests/job/test_cluster_findings.py", "tests/job/test_collective_rates.py"],
     "against": [f"tests/analyze/test_{name}.py" for name in ("baselines", "cut_documents", "metrics", "sides")],
-    "analyze": ["tests/readers/test_cluster_output.py"],
+    "analyze": [
+        "tests/advise/test_launch_advice.py",
+        "tests/readers/test_cluster_output.py",
+        "tests/job/test_named_causes.py",
+    ],
     "base": [
         *(f"tests/test_{name}.py" for name in ("files", "loading", "notes", "parallel", "streams")),
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
