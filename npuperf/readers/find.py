@@ -63,6 +63,8 @@ _SUMMED: Final = {
 }
 _FIXED: Final = ("kernel_details.csv", "step_trace_time.csv", "analysis.db", *_COMMUNICATION, *_SUMMED)
 
+#: What msprof op writes, which runs one operator again and again.
+_OF_ONE_OPERATOR: Final = ("OpBasicInfo.csv", "OPPROF_*/OpBasicInfo.csv")
 _READABLE: Final = say("kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, msprof_*.json, "
                        "communication.json, ascend_pytorch_profiler*.db, msprof_*.db, a PyTorch trace "
                        "(.json, .json.gz), a snapshot of its memory (.pickle), or memscope_dump_*")  # fmt: skip
@@ -181,6 +183,10 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
             hint = say(
                 "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
             )
+        elif any(matching(path, pattern, []) for pattern in _OF_ONE_OPERATOR):
+            what = say("{path}: msprof op wrote this, of operators that it ran by themselves; npuperf reads profiles of "
+                       "whole programs", path=str(path))  # fmt: skip
+            hint = say("an operator within its program: npuperf profile -o FOLDER -- COMMAND")
         else:
             what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)
             hint = say("README.md lists what can be read")

@@ -381,3 +381,15 @@ def test_logs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     assert [f.name for f in plog_files(logs, [])] == ["plog-1.log", "plog-2.log"]
     with pytest.raises(InputError, match="a pipe, not a file"):
         read_plog(logs / "plog-2.log", log)
+
+
+@pytest.mark.parametrize("within", [".", "OPPROF_20261010201530_PYKLOEUOUAQXUQRW"])
+def test_what_msprof_op_wrote_is_called_that(tmp_path: Path, within: str) -> None:
+    folder = tmp_path / within
+    folder.mkdir(exist_ok=True)
+    (folder / "OpBasicInfo.csv").write_text("Op Name,Op Type,Task Duration(us),Block Dim,\nk_mix_aic,mix,73.441467,64,\n")
+    with pytest.raises(InputError, match="msprof op wrote this") as refused:
+        find(tmp_path)
+    assert "npuperf profile -o FOLDER" in text(refused.value.hint)
+    rank(tmp_path / "a", 1)
+    assert len(find(tmp_path)[0]) == 1
