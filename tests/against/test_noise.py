@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import combinations
-from math import comb
+from math import comb, gamma, pi, sqrt
 
 import numpy as np
 import pytest
@@ -28,6 +28,15 @@ def judged(old: list[float], new: list[float], **limits: float) -> Judged:
 
 
 # --- the interval --------------------------------------------------------------------------------------------------
+
+
+def test_standard_errors_are_students() -> None:
+    """By adding the density up: 1 % lies beyond them on either side together."""
+    for freedom, errors in shifts._STUDENT.items():
+        at = (np.arange(100_000) + 0.5) * errors / 100_000
+        scale = gamma((freedom + 1) / 2) / gamma(freedom / 2) / sqrt(freedom * pi)
+        inside = 2 * scale * float(((1 + at**2 / freedom) ** (-(freedom + 1) / 2)).mean()) * errors
+        assert inside == pytest.approx(shifts.CONFIDENCE, abs=2e-5)
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 3), (3, 2), (4, 5), (5, 5), (6, 4)])

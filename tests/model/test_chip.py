@@ -10,6 +10,7 @@ from npuperf.model.chip import (
     cube_flop_per_s,
     hbm_of_soc,
     known_socs,
+    memory_of_soc,
     vector_cores_beside,
     vector_flop_per_s,
 )
@@ -57,6 +58,12 @@ def test_no_chip_is_in_the_table_twice() -> None:
 def test_the_memory_of_a_chip_is_told_where_all_cards_of_its_name_have_as_much() -> None:
     gib = {soc: hbm_of_soc(soc) for soc in ("Ascend910B2", "Ascend910_9391", "Ascend910B4", "Ascend910_9362")}
     assert gib == {"Ascend910B2": 64 << 30, "Ascend910_9391": 64 << 30, "Ascend910B4": None, "Ascend910_9362": None}
+
+
+def test_rates_of_memory_are_of_a_chip_or_of_its_kind() -> None:
+    assert memory_of_soc("Ascend310P3", 8) is memory_of_soc("Ascend950PR_9599", 24) is memory_of_soc(None, 7) is None
+    told = [memory_of_soc(soc, 24) for soc in ("Ascend910B2", "Ascend910B1", None)]
+    assert [one is not None and one.of_chip for one in told] == [True, False, False]
 
 
 def test_vector_cores_follow_from_cube_cores_on_split_chips_alone() -> None:

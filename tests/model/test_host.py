@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from build import H, K, ascend_pt
 
-from npuperf.model.device import DeviceProfile
-from npuperf.model.host import Lines, Spans
+from npuperf.model.device import DeviceProfile, HostSteps
+from npuperf.model.host import Enclosing, Lines, Spans
 from npuperf.model.labels import Labels
 from npuperf.readers.recording import open_recording
 
@@ -27,6 +27,15 @@ def test_events_around_a_time_are_all_found_the_latest_first(count: int) -> None
             around = (thread == one) & (start <= time) & (spans.end >= time)
             assert [*spans.around(one, time)] == np.flatnonzero(around)[::-1].tolist()
             assert spans.innermost(one, time) == max(np.flatnonzero(around).tolist(), default=-1)
+    for one, longer in enumerate(Enclosing.of(spans).longer.tolist()):
+        earlier = (spans.end[:one] > spans.end[one]) & (thread[:one] == thread[one])
+        assert longer == max(np.flatnonzero(earlier).tolist(), default=-1)
+
+
+def test_steps_are_those_that_contain_a_time() -> None:
+    number, start, end = np.array([7, 5, 6]), np.array([40, 10, 20]), np.array([50, 20, 30])
+    inside = [next((n for n, a, b in zip(number, start, end, strict=True) if a <= ns < b), -1) for ns in range(60)]
+    assert HostSteps(number, start, end).at(np.arange(60)).tolist() == inside
 
 
 # -- Code lines of many events against those that are found one by one.

@@ -69,6 +69,9 @@ def test_gaps_are_what_is_not_covered(seed: int) -> None:
     these = _intervals(rng, 7)
     gaps = these.gaps(5, _END - 5)
     assert _covered(gaps) == [5 <= ns < _END - 5 and not covered for ns, covered in enumerate(_covered(these))]
+    for start in range(_END):
+        near = (these.end > start) & (these.start < start + 9)
+        assert these.near(start, start + 9).start.tolist() == these.start[near].tolist()
 
 
 # -- Places among ordered times, held against counting one by one and numpy's search.
