@@ -158,6 +158,11 @@ def test_what_is_cut_is_said() -> None:
     assert {d["rank"] for d in document["devices"]} == set(range(72))
     others = [rank for f in document["findings"] for more in f["also"] for rank in more["ranks"]]
     assert len(document["findings"]) + len(others) == len(whole["findings"])
+    said = {(f["rule"], f["rank"]): f["title"] for f in whole["findings"]}
+    for one in document["findings"]:  # that all is well is said in its own words only once
+        for more in one["also"]:
+            own = {said[one["rule"], rank] for rank in more["ranks"]}
+            assert more["title"] is None if one["status"] == "ok" or own == {one["title"]} else own == {more["title"]}
 
 
 def test_the_devices_told_whole_are_those_that_matter() -> None:

@@ -56,7 +56,7 @@ ELSEWHERE = {
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
     "device": ["tests/analyze/test_witness.py", "tests/job/test_unknown_size.py"],
-    "model": ["tests/against/test_noise.py", "tests/device"],
+    "model": ["tests/against/test_noise.py", "tests/device", "tests/readers/test_context.py"],
     "show": ["tests/test_messages.py", "tests/analyze/test_real_sentences.py"],
     "cli": ["tests/test_api.py", "tests/show/test_notebook.py"],
 }

@@ -11,7 +11,7 @@ import pytest
 from build import K, ascend_pt
 from inputs import KERNELS, database
 
-from npuperf.model.device import Context
+from npuperf.model.device import Context, Environment
 from npuperf.readers.context import read_cluster_steps
 from npuperf.readers.log import ReadLog
 from npuperf.readers.recording import open_recording
@@ -42,11 +42,17 @@ def test_the_manifest_tells_how_a_run_was_started_and_recorded(tmp_path: Path) -
     assert found.environment.get("TASK_QUEUE_ENABLE") == "2"
     assert found.environment.get("MAX_RUNTIME_CORE_NUMBER") == "3"
     assert found.environment.get("CPU_AFFINITY_CONF") == ""  # kept if it is set, so it was not
-    assert found.environment.get("PATH") is None  # never kept
+    assert [found.environment.get(name) for name in ("PATH", "HCCL_TOKEN")] == [None, None]  # never kept
     assert (found.cann, found.torch, found.torch_npu) == ("8.3.RC1", "2.7.1", "2.7.1.post2")
     assert found.overhead == pytest.approx(13.9)
     assert (found.stacks, found.extras, found.watches_gc) == (True, ("stack", "shapes"), False)
     assert found.command == ("python", "train.py")
+
+
+@pytest.mark.parametrize(("mine", "both"), [({}, {"A": "2"}), ({"A": "1"}, {"A": "1"})])
+def test_what_the_profiler_saw_fills_what_is_not_said(mine: dict[str, str], both: dict[str, str]) -> None:
+    found = Context(environment=Environment(mine, {"B": "1"})).or_else(Context(environment=Environment({"A": "2"})))
+    assert found.environment == Environment(both, {"B": "1"})
 
 
 def test_a_manifest_of_an_export_says_nothing_of_the_run(tmp_path: Path) -> None:
