@@ -19,10 +19,14 @@ def try_moments(description: str, attempt: Attempt) -> int:
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
     seen: Counter[str] = Counter()
-    failures = 0
-    for seed in range(asked.seed, asked.seed + asked.moments):
-        for fault in attempt(seed, seen):
-            failures += 1
-            print(f"FAILED: --seed {seed} --moments 1: {fault}", flush=True)
-    print(f"{asked.moments} moments, {failures} failures; " + ", ".join(f"{n} {what}" for what, n in seen.items()))
+    tried = failures = 0
+    try:
+        for tried in range(asked.moments):
+            for fault in attempt(asked.seed + tried, seen):
+                failures += 1
+                print(f"FAILED: --seed {asked.seed + tried} --moments 1: {fault}", flush=True)
+        tried = asked.moments
+    except KeyboardInterrupt:  # enough
+        pass
+    print(f"{tried} moments, {failures} failures; " + ", ".join(f"{n} {what}" for what, n in seen.items()))
     return 1 if failures else 0

@@ -94,7 +94,7 @@ def test_nested_steps_count_once() -> None:
     """Subclasses call their parents' step; wrappers call the optimizer they wrap."""
     from types import SimpleNamespace
 
-    from npuperf.record.agent.sources import Turns, optimizers
+    from npuperf.record.agent.sources import Optimizers, Turns
 
     class Optimizer:
         def __init__(self) -> None:
@@ -109,9 +109,12 @@ def test_nested_steps_count_once() -> None:
             return super().step()
 
     seen: list[object] = []
-    source = optimizers(
-        SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), lambda of, _: seen.append(of), Turns()
-    )
+
+    def event(of: object, _: object) -> None:
+        seen.append(of)
+
+    source = Optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), event, Turns())
+    source.begin(event)
     plain, derived = Optimizer(), Derived()
     assert (plain.step(), derived.step(), derived.step()) == ("done", "done", "done")
     assert seen == [plain, derived, derived]
@@ -119,6 +122,52 @@ def test_nested_steps_count_once() -> None:
     Derived().step()
     assert len(seen) == 3 and Optimizer.step.__qualname__.endswith("Optimizer.step")
     assert Derived.step.__code__.co_name == "step"
+
+
+def test_who_keeps_a_step_is_heard_and_finds_it_as_it_was() -> None:
+    """By its function, whatever cells and defaults that has, again and again; threads call it meanwhile."""
+    from types import SimpleNamespace
+
+    from npuperf.record.agent.sources import Optimizers, Turns
+
+    def hook(step: Any, of: str, twice: str) -> Any:
+        def wrapper(self: Any, *words: str, by: str = "keyword") -> list[str]:
+            return [*step(self, *words), of, twice, by]
+
+        wrapper.hooked = True  # type: ignore[attr-defined]
+        return wrapper
+
+    class Optimizer:
+        def step(self, word: str = "default") -> list[str]:
+            return [word]
+
+    class Kept(Optimizer):
+        step = hook(Optimizer.step, "cell", "another")
+
+    kept, of = Kept.step, Kept()
+    own, facts = kept.__code__, (kept.__kwdefaults__, dict(vars(kept)))
+    seen: list[object] = []
+    source = Optimizers(SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer)), lambda *_: None, Turns())
+    ended, wrong = threading.Event(), list[object]()
+
+    def call() -> None:
+        while not ended.is_set():
+            if kept(of, "x") != ["x", "cell", "another", "keyword"]:
+                wrong.append(1)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    main, codes = threading.get_ident(), set[object]()
+    for n in range(50):
+        assert kept(of) == ["default", "cell", "another", "keyword"] and len(seen) == n
+        source.begin(lambda of, _: seen.append(of) if threading.get_ident() == main else None)
+        codes.add(kept.__code__)
+        assert kept(of, by="it") == ["default", "cell", "another", "it"] and len(seen) == n + 1
+        source.end()
+        assert kept.__code__ is own and (kept.__kwdefaults__, vars(kept)) == facts
+    ended.set()
+    thread.join()
+    assert not wrong and len(codes) == 1 and own not in codes
 
 
 def start(tmp_path: Path, code: str, *flags: str, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -125,11 +125,11 @@ class Session:
         self._torch = torch
         self._torch_npu = self._torch_npu or sys.modules.get("torch_npu")
         self._in_main = standby.InMain(self._between_bytecodes, torch)
-        keeps = self._requests is not None and not self._once
-        self._heard = Listening(torch, self._tick, self._range_begins, self._turns, keeps=keeps)
+        self._heard = Listening(torch, self._tick, self._range_begins, self._turns)
         self._heard.torch_npu, self._scopes = self._torch_npu, Scopes(torch, self.rivals.is_ours)
         self.rivals.watch(torch)
-        self._heard.follow(self.plan, idle=self.is_idle)
+        if not self.is_idle:
+            self._heard.follow(self.plan)
         if not self._once:
             self.status.write()
         atexit.register(self._last_word)
@@ -210,12 +210,12 @@ class Session:
             self.is_open, self.is_idle, self.is_over = False, False, True
             return
         if self._requests is not None:
+            self._heard.unfollow()
             self._heard.forget_ranges()
             self._first_status = None
         self._begin(self._first_plan)
         if self._requests is not None:
             if self._torch is not None:
-                self._heard.follow(self.plan, idle=self.is_idle)
                 self.status.write()
         elif has_begun:
             self.engine = self.history = None
@@ -445,7 +445,7 @@ class Session:
                     self._give_up(state="refused" if refused else "launcher", problems=refused)
                     return
                 self.status.write()
-                self._heard.follow(self.plan, idle=self.is_idle)
+                self._heard.follow(self.plan)
             except Exception as error:
                 self._give_up(state="failed", problem=f"{type(error).__name__}: {error}")
 
@@ -484,7 +484,7 @@ class Session:
                 return
             if self.is_over or self.is_idle:
                 self.is_over = self.is_idle = False
-                self._heard.follow(self.plan, idle=self.is_idle)
+                self._heard.follow(self.plan)
             self.has_recorded_all = False
             self.window.held = True
             self._open_here(say("npuperf.start() at step {step} recorded nothing: the program had not opened its NPU",

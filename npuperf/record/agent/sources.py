@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
@@ -297,36 +297,6 @@ def every(seconds: float, ended: Ended) -> Event:
     return event
 
 
-def optimizers(torch: Any, event: Event, turns: Turns) -> Source:
-    """Report every outermost ``optimizer.step()`` when it is done.
-
-    torch's own hooks run inside the range that it records around ``step``; a profiler's step that begins in there is
-    not seen as one by torch_npu. So the methods themselves are wrapped, class by class as they are instantiated.
-    """
-    base = torch.optim.Optimizer
-    construct = base.__init__
-    outermost = Source(torch, event, turns)
-
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        construct(self, *args, **kwargs)
-        if not outermost.has_ended:
-            outermost.replace(type(self), "step")
-
-    def undo() -> None:
-        if base.__init__ is init:
-            base.__init__ = construct
-
-    outermost.undo = undo
-    base.__init__ = init
-    made = {kind for kind in _below(base) if getattr(vars(kind).get("step"), "hooked", False)}
-    for kind in made:  # of those that are there already, too, and of those of them that a scheduler has given their own
-        outermost.replace(kind, "step")
-    for one in gc.get_objects() if made else ():
-        if type(one) in made and "step" in vars(one):
-            outermost.replace_own(one, "step")
-    return outermost
-
-
 def _below(kind: Any) -> list[Any]:
     """Return all classes that descend from one."""
     return [found for child in kind.__subclasses__() for found in (child, *_below(child))]
@@ -348,19 +318,20 @@ def loads_data(torch: Any) -> bool:
 class Source:
     """Methods in whose place others stand: ``event`` gets the object when the outermost call in a thread has returned,
     unless that is a step that only counts.
-
-    Whoever keeps such a method (a learning rate scheduler does) keeps it for good; after ``end`` it only passes on.
     """
 
     def __init__(self, torch: Any, event: Event, turns: Turns) -> None:
+        #: Whether calls only pass: somebody may have kept what stood there.
         self.has_ended = False
-        #: Whether calls only pass for now.
-        self.rests = False
         self.event = event
-        self._turns = turns
-        self.undo: Undo | None = None
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
+        #: Functions that run other code than their own, with what they are when they do not.
+        self._exchanged: Any = weakref.WeakKeyDictionary()
         self._torch = torch
+        is_compiling, set_compiler = compiler(torch)
+        is_traced = _find(torch, "compiler.is_dynamo_compiling") or is_compiling  # the former does less
+        clock, task = time.perf_counter_ns, graph_task(torch)
+        self._needs = is_traced, self, turns, threading.get_ident, clock, task, is_compiling, set_compiler
 
     def replace(self, kind: Any, name: str) -> None:
         """Wrap a method, once."""
@@ -370,24 +341,34 @@ class Source:
             self._replaced[kind, name] = original, mine
             setattr(kind, name, mine)
 
-    def replace_own(self, of: Any, name: str) -> None:
-        """Wrap what an object has for itself in the place of a method."""
-        given = vars(of)[name]
+    def exchange(self, function: Any) -> None:
+        """Have a function run our code, once, whoever calls it by whatever name; its own runs in a copy of it.
 
-        @functools.wraps(given)
-        def passed(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return given(*args, **kwargs)
-
-        never_compile(self._torch, passed)
-        mine = types.MethodType(self._wrap(passed), of)
-        self._replaced[of, name] = given, mine
-        setattr(of, name, mine)
+        Both are the same each time, so that what torch.compile has made of them fits again.
+        """
+        if function not in self._exchanged:
+            own = function.__code__
+            name, defaults, cells = function.__name__, function.__defaults__, function.__closure__
+            copy = types.FunctionType(own, function.__globals__, name, defaults, cells)
+            copy.__kwdefaults__ = function.__kwdefaults__
+            vars(copy).update(vars(function))
+            code = _call.__code__.replace(co_freevars=own.co_freevars)
+            mine = types.FunctionType(code, globals(), name, None, cells)
+            never_compile(self._torch, mine)
+            mine.__kwdefaults__ = {"_npuperf": (copy, *self._needs)}
+            self._exchanged[function] = mine, copy
+        mine, copy = self._exchanged[function]
+        if function.__code__ is copy.__code__:
+            function.__kwdefaults__ = {**(copy.__kwdefaults__ or {}), **mine.__kwdefaults__}
+            function.__code__ = mine.__code__  # last: another thread may call it meanwhile
 
     def end(self) -> None:
         """Give back what is still ours; what somebody has wrapped or replaced since is theirs."""
-        self.has_ended = self.rests = True
-        if self.undo is not None:
-            self.undo()
+        self.has_ended = True
+        for function, (mine, copy) in self._exchanged.items():
+            if function.__code__ is mine.__code__:
+                function.__code__ = copy.__code__
+                function.__kwdefaults__ = copy.__kwdefaults__
         for (kind, name), (original, mine) in self._replaced.items():
             if vars(kind).get(name) is not mine:
                 continue
@@ -395,48 +376,91 @@ class Source:
                 delattr(kind, name)
             else:
                 setattr(kind, name, original)
+        self._replaced.clear()
 
     def _wrap(self, method: Any) -> Any:
-        turns, ident, clock, task = self._turns, threading.get_ident, time.perf_counter_ns, graph_task(self._torch)
-        is_compiling, set_compiler = compiler(self._torch)
-        is_traced = _find(self._torch, "compiler.is_dynamo_compiling") or is_compiling  # the former does less
+        mine = types.FunctionType(_call.__code__, globals())
+        never_compile(self._torch, mine)
+        mine.__kwdefaults__ = {"_npuperf": (method, *self._needs)}
+        return functools.update_wrapper(mine, method)  # with its attributes: torch marks the steps it has wrapped
 
-        @functools.wraps(method)  # with its attributes: torch marks the steps it has wrapped
-        def call(this: Any, *args: Any, **kwargs: Any) -> Any:
-            # While torch.compile traces this, it is to see nothing but the method.
-            if is_traced() or self.rests:
-                return method(this, *args, **kwargs)
-            turn = turns.get(ident())
-            if turn is None:
-                before = set_compiler(None)  # nothing of ours is to be compiled
-                turn = turns[ident()]
-                set_compiler(before)
-            if turn.inside:
-                return method(this, *args, **kwargs)
-            turn.inside = True
-            try:
-                result = method(this, *args, **kwargs)
-            finally:
-                turn.inside = False
-            step, now = turn.step + 1, clock()
-            if step < turn.quiet_until and turn.leader == id(this) and now < turn.tell_at and task() < 0:
-                turn.step = step  # no function of ours is called here: most steps are such
-                turn.note(now - turn.mark)
-                turn.mark = now
-                if len(turn.seen) > 1:
-                    turn.seen.clear()
-                    turn.seen.add(turn.leader)
-                return result
-            if not is_compiling():  # its graphs are modules, too
-                before = set_compiler(None)
-                try:
-                    self.event(this, turn)
-                finally:
-                    set_compiler(before)
-            return result
 
-        never_compile(self._torch, call)
-        return call
+def _call(this: Any, *args: Any, _npuperf: Any, **kwargs: Any) -> Any:
+    """Call a method, and tell that it has been: the code of those in whose place a :class:`Source` has put its own."""
+    method, is_traced, source, turns, ident, clock, task, is_compiling, set_compiler = _npuperf
+    # While torch.compile traces this, it is to see nothing but the method.
+    if is_traced() or source.has_ended:
+        return method(this, *args, **kwargs)
+    turn = turns.get(ident())
+    if turn is None:
+        before = set_compiler(None)  # nothing of ours is to be compiled
+        turn = turns[ident()]
+        set_compiler(before)
+    if turn.inside:
+        return method(this, *args, **kwargs)
+    turn.inside = True
+    try:
+        result = method(this, *args, **kwargs)
+    finally:
+        turn.inside = False
+    step, now = turn.step + 1, clock()
+    if step < turn.quiet_until and turn.leader == id(this) and now < turn.tell_at and task() < 0:
+        turn.step = step  # no function of ours is called here: most steps are such
+        turn.note(now - turn.mark)
+        turn.mark = now
+        if len(turn.seen) > 1:
+            turn.seen.clear()
+            turn.seen.add(turn.leader)
+        return result
+    if not is_compiling():  # its graphs are modules, too
+        before = set_compiler(None)
+        try:
+            source.event(this, turn)
+        finally:
+            set_compiler(before)
+    return result
+
+
+class Optimizers(Source):
+    """Reports every outermost ``optimizer.step()`` when it is done, from ``begin`` to ``end``, any number of times.
+
+    torch's own hooks run inside the range that it records around ``step``; a profiler's step that begins in there is
+    not seen as one by torch_npu. So the methods themselves run our code, class by class as they are instantiated. They
+    stay the functions that they are: who keeps one, as learning rate schedulers do, is heard, and pays nothing else.
+    """
+
+    _construct: Any = None
+    _init: Any = None
+
+    def begin(self, event: Event) -> None:
+        """Hear those that there are, and those that will be."""
+        self.event, self.has_ended = event, False
+        base = self._torch.optim.Optimizer
+        construct = self._construct = base.__init__
+
+        def init(this: Any, *args: Any, **kwargs: Any) -> None:
+            construct(this, *args, **kwargs)
+            if not self.has_ended:
+                self._hear(type(this))
+
+        self._init = base.__init__ = init
+        for kind in _below(base):
+            if getattr(vars(kind).get("step"), "hooked", False):
+                self._hear(kind)
+
+    def end(self) -> None:
+        """Hear none of them."""
+        base = self._torch.optim.Optimizer
+        if base.__init__ is self._init:
+            base.__init__ = self._construct
+        super().end()
+
+    def _hear(self, kind: Any) -> None:
+        step = kind.step
+        if isinstance(step, types.FunctionType) and hasattr(step.__code__, "replace"):  # Python 3.7 has no such codes
+            self.exchange(step)
+        else:
+            self.replace(kind, "step")
 
 
 class Ranges:
@@ -581,17 +605,15 @@ class Backward:
 class Listening:
     """Hears the program's steps from the wanted source, and the range with which recording begins.
 
-    ``keeps``: in standby the source is known only when somebody asks. Of optimizers that are made before, the steps
-    pass by us from the beginning: others may keep them, as learning rate schedulers do. They are heard once they are
-    asked for. ``is_explicit``: the program tells its steps by itself.
+    ``is_explicit``: the program tells its steps by itself.
     """
 
-    def __init__(self, torch: Any, tick: Ended, begins: Ended, turns: Turns, keeps: bool = False) -> None:
-        self._torch, self._tick, self._begins, self._turns, self._keeps = torch, tick, begins, turns, keeps
+    def __init__(self, torch: Any, tick: Ended, begins: Ended, turns: Turns) -> None:
+        self._torch, self._tick, self._begins, self._turns = torch, tick, begins, turns
         self.torch_npu: Any = None
         self.is_explicit = False
         self.backward = Backward(torch)
-        self._optimizers: Source | None = None
+        self._optimizers: Optimizers | None = None
         self._others: list[Source] = []
         self._ranges: Ranges | None = None
 
@@ -601,10 +623,10 @@ class Listening:
         if self._ranges is not None:
             self._ranges.watch(torch_npu)
 
-    def follow(self, plan: dict[str, Any], idle: bool) -> None:
-        """Listen to what the plan names; while ``idle`` to nothing."""
+    def follow(self, plan: dict[str, Any]) -> None:
+        """Listen to what the plan names."""
         how, name = plan["step_on"], plan.get("start_on")
-        if name and not idle:
+        if name:
             self._ranges = Ranges(self._torch, name, self._begins)
             if self.torch_npu is not None:
                 self._ranges.watch(self.torch_npu)
@@ -613,24 +635,20 @@ class Listening:
         event = once_per_round(self._tick)
         if how not in ("optimizer", "forward"):
             event = every(float(how), self._tick)
-        if how != "forward" or self._keeps:
+        if how != "forward":
             if self._optimizers is None:
-                self._optimizers = optimizers(self._torch, event, self._turns)
-            self._optimizers.event = event
-            self._optimizers.rests = idle or how == "forward"
-        if how != "optimizer" and not idle:
+                self._optimizers = Optimizers(self._torch, event, self._turns)
+            self._optimizers.begin(event)
+        if how != "optimizer":
             self._others.append(forwards(self._torch, event, self._turns))
 
     def unfollow(self) -> None:
-        """Take out of the program what hears steps; in standby what hears those of optimizers only passes on."""
+        """Take out of the program what hears steps."""
         self.backward.end()
         while self._others:
             self._others.pop().end()
         if self._optimizers is not None:
-            self._optimizers.rests = True
-            if not self._keeps or self.is_explicit:
-                self._optimizers.end()
-                self._optimizers = None
+            self._optimizers.end()
 
     def forget_ranges(self) -> None:
         """Take out what hears ranges."""
