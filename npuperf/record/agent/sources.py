@@ -321,17 +321,14 @@ class Source:
     """
 
     def __init__(self, torch: Any, event: Event, turns: Turns) -> None:
-        #: Whether calls only pass: somebody may have kept what stood there.
-        self.has_ended = False
         self.event = event
         self._replaced: dict[tuple[Any, str], tuple[Any, Any]] = {}
         #: Functions that run other code than their own, with what they are when they do not.
         self._exchanged: Any = weakref.WeakKeyDictionary()
         self._torch = torch
-        is_compiling, set_compiler = compiler(torch)
-        is_traced = _find(torch, "compiler.is_dynamo_compiling") or is_compiling  # the former does less
-        clock, task = time.perf_counter_ns, graph_task(torch)
-        self._needs = is_traced, self, turns, threading.get_ident, clock, task, is_compiling, set_compiler
+        self.is_compiling, self.set_compiler = compiler(torch)
+        is_traced = _find(torch, "compiler.is_dynamo_compiling") or self.is_compiling  # the former does less
+        self._needs = is_traced, turns, threading.get_ident, time.perf_counter_ns, graph_task(torch), self
 
     def replace(self, kind: Any, name: str) -> None:
         """Wrap a method, once."""
@@ -363,13 +360,13 @@ class Source:
             function.__code__ = mine.__code__  # last: another thread may call it meanwhile
 
     def end(self) -> None:
-        """Give back what is still ours; what somebody has wrapped or replaced since is theirs."""
-        self.has_ended = True
+        """Give back what is still ours; what somebody has wrapped or replaced since is theirs, and ours only passes."""
         for function, (mine, copy) in self._exchanged.items():
             if function.__code__ is mine.__code__:
                 function.__code__ = copy.__code__
                 function.__kwdefaults__ = copy.__kwdefaults__
         for (kind, name), (original, mine) in self._replaced.items():
+            mine.__code__ = _pass.__code__
             if vars(kind).get(name) is not mine:
                 continue
             if original is None:  # inherited
@@ -380,22 +377,23 @@ class Source:
 
     def _wrap(self, method: Any) -> Any:
         mine = types.FunctionType(_call.__code__, globals())
-        never_compile(self._torch, mine)
+        for function in (mine, _pass):
+            never_compile(self._torch, function)
         mine.__kwdefaults__ = {"_npuperf": (method, *self._needs)}
         return functools.update_wrapper(mine, method)  # with its attributes: torch marks the steps it has wrapped
 
 
 def _call(this: Any, *args: Any, _npuperf: Any, **kwargs: Any) -> Any:
     """Call a method, and tell that it has been: the code of those in whose place a :class:`Source` has put its own."""
-    method, is_traced, source, turns, ident, clock, task, is_compiling, set_compiler = _npuperf
+    method, is_traced, turns, ident, clock, task, source = _npuperf  # no more: what is touched costs
     # While torch.compile traces this, it is to see nothing but the method.
-    if is_traced() or source.has_ended:
+    if is_traced():
         return method(this, *args, **kwargs)
     turn = turns.get(ident())
     if turn is None:
-        before = set_compiler(None)  # nothing of ours is to be compiled
+        before = source.set_compiler(None)  # nothing of ours is to be compiled
         turn = turns[ident()]
-        set_compiler(before)
+        source.set_compiler(before)
     if turn.inside:
         return method(this, *args, **kwargs)
     turn.inside = True
@@ -412,13 +410,18 @@ def _call(this: Any, *args: Any, _npuperf: Any, **kwargs: Any) -> Any:
             turn.seen.clear()
             turn.seen.add(turn.leader)
         return result
-    if not is_compiling():  # its graphs are modules, too
-        before = set_compiler(None)
+    if not source.is_compiling():  # its graphs are modules, too
+        before = source.set_compiler(None)
         try:
             source.event(this, turn)
         finally:
-            set_compiler(before)
+            source.set_compiler(before)
     return result
+
+
+def _pass(this: Any, *args: Any, _npuperf: Any, **kwargs: Any) -> Any:
+    """Only call the method: somebody has kept what stood in its place."""
+    return _npuperf[0](this, *args, **kwargs)
 
 
 class Optimizers(Source):
@@ -431,16 +434,17 @@ class Optimizers(Source):
 
     _construct: Any = None
     _init: Any = None
+    _is_heard = False
 
     def begin(self, event: Event) -> None:
         """Hear those that there are, and those that will be."""
-        self.event, self.has_ended = event, False
+        self.event, self._is_heard = event, True
         base = self._torch.optim.Optimizer
         construct = self._construct = base.__init__
 
         def init(this: Any, *args: Any, **kwargs: Any) -> None:
             construct(this, *args, **kwargs)
-            if not self.has_ended:
+            if self._is_heard:  # a class may have kept this
                 self._hear(type(this))
 
         self._init = base.__init__ = init
@@ -450,7 +454,7 @@ class Optimizers(Source):
 
     def end(self) -> None:
         """Hear none of them."""
-        base = self._torch.optim.Optimizer
+        self._is_heard, base = False, self._torch.optim.Optimizer
         if base.__init__ is self._init:
             base.__init__ = self._construct
         super().end()
