@@ -184,8 +184,8 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
                 "record again; npuperf profile says why nothing was recorded: npuperf profile -o FOLDER -- COMMAND"
             )
         elif any(matching(path, pattern, []) for pattern in _OF_ONE_OPERATOR):
-            what = say("{path}: msprof op wrote this, of operators that it ran by themselves; npuperf reads profiles of "
-                       "whole programs", path=str(path))  # fmt: skip
+            what = say("{path}: msprof op wrote this, of operators that it ran by themselves; npuperf reads profiles "
+                       "of whole programs", path=str(path))  # fmt: skip
             hint = say("an operator within its program: npuperf profile -o FOLDER -- COMMAND")
         else:
             what = say("{path}: no profile found; looked for {files}", path=str(path), files=_READABLE)

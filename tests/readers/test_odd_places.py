@@ -387,7 +387,8 @@ def test_logs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 def test_what_msprof_op_wrote_is_called_that(tmp_path: Path, within: str) -> None:
     folder = tmp_path / within
     folder.mkdir(exist_ok=True)
-    (folder / "OpBasicInfo.csv").write_text("Op Name,Op Type,Task Duration(us),Block Dim,\nk_mix_aic,mix,73.441467,64,\n")
+    header = "Op Name,Op Type,Task Duration(us),Block Dim,"
+    (folder / "OpBasicInfo.csv").write_text(f"{header}\nk_mix_aic,mix,73.441467,64,\n")
     with pytest.raises(InputError, match="msprof op wrote this") as refused:
         find(tmp_path)
     assert "npuperf profile -o FOLDER" in text(refused.value.hint)
