@@ -88,8 +88,11 @@ def _why_failed(job: TuningJob, folder: Path, ran: RanProgram, result: Tuning | 
         return _failed(say("stopped: the time of --timeout is over"), _RESUME)
     if ran.returncode:
         what = say("exit status {status}", status=ran.returncode)
+        gone = next((path for path in job.paths if not path.exists()), None)
         if ran.returncode < 0:
             what = say("killed by signal {signal}", signal=-ran.returncode)
+        elif gone is not None:
+            what = say("exit status {status} ({path} is not there any more)", status=ran.returncode, path=str(gone))
         elif ran.returncode == _BAD_OPTION:
             what = say("exit status {status} (an option that this aoe does not know)", status=ran.returncode)
         return _failure(what, folder)

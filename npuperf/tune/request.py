@@ -244,6 +244,16 @@ class TuningJob(Struct, frozen=True):
         """Tell whether TensorFlow's adapter tunes, inside of the program."""
         return isinstance(self.source, Script) and self.source.adapter
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What is tuned, where files say it."""
+        match self.source:
+            case ModelFile(file, weight):
+                return (file, weight) if weight else (file,)
+            case Dump(path) | SingleOperators(path):
+                return (path,)
+        return ()
+
 
 def _regression(tuning: Tuning, _: str | None) -> Measured:
     """By how much the mean step became longer, and where that lies for sure."""

@@ -48,6 +48,13 @@ def test_the_reason_is_found_before_what_is_said_later(place: Place) -> None:
     assert done.returncode == 5 and "exit status 1: [ERROR] no device next: see" in said(done)
 
 
+def test_a_model_that_is_gone_meanwhile_is_no_unknown_option(place: Place) -> None:
+    model = place.root / "net.onnx"
+    (place.bin / "aoe").write_text(f"#!/bin/sh\nrm {model}\nexit 2\n")
+    told = said(place.run(*OP))
+    assert f"exit status 2 ({model} is not there any more)" in told and "option" not in told
+
+
 def test_the_end_of_a_traceback_is_a_reason(place: Place) -> None:
     (place.bin / "aoe").write_text("#!/bin/sh\necho 'torch.OutOfMemoryError: no room' >&2\necho epoch 3\nexit 1\n")
     assert "exit status 1: torch.OutOfMemoryError: no room next: see" in said(place.run(*OP))
