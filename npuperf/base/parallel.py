@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from npuperf.base import __version__
-from npuperf.base.errors import InputError, NpuperfError, UsageError, lacks_memory, of_the_system
+from npuperf.base.errors import ExitCode, InputError, NpuperfError, UsageError, lacks_memory, of_the_system
 from npuperf.base.files import scratch_folder
 from npuperf.base.loading import gathering
 from npuperf.base.memory import available
@@ -45,8 +45,9 @@ _THREADS: Final = 4
 _WORTH_PROCESSES: Final = 32 << 20
 #: Memory that a worker needs to begin with, and per byte of its rank's files (docs/decisions.md).
 _BASE, _PER_BYTE = 150 << 20, 3
-#: Seconds to wait for a dask worker where there is none.
+#: Seconds to wait for a dask worker where there is none, and between two looks at what dask lacks.
 _NO_WORKER: Final = 60
+_LOOK: Final = 1
 _ADDRESS: Final = re.compile(r"^(\w+://.+|[\w.-]+:\d+)$")
 #: A cluster on this machine: what kills a worker is the system's lack of memory, and there is no page to look at.
 _LOCAL: Final = {
@@ -56,6 +57,8 @@ _LOCAL: Final = {
     "dashboard_address": None,
     "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"},
 }
+#: Who tells of what fails in dask itself.
+_LOGGERS: Final = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
 _VERSION: Final = "npuperf:__version__"
 _ALONE: Final = Lock()
 
@@ -244,26 +247,67 @@ def _on_dask(work: Callable[[T], R], items: Sequence[T], engine: Engine) -> Gene
 
     What a worker had when it died is tried once more at the end, alone: dask suspects all that the worker had.
     """
-    with _connected(engine) as client:
+    with _Heeding() as heeding, _connected(engine) as client:
         ahead = engine.workers or 2 * _agreeing_workers(client)
         call = partial(_on_worker, work, version=__version__, folder=str(Path.cwd()))
         again: list[int] = []
-        for at, future in _submitted(client, call, items, range(len(items)), ahead):
+        for at, future in _submitted(client, heeding, call, items, range(len(items)), ahead):
             if future is not None and _died_of(future):
                 again.append(at)
             else:
                 yield at, partial(_gathered, future, items)
-        for at, future in _submitted(client, call, items, again, 1):
+        for at, future in _submitted(client, heeding, call, items, again, 1):
             yield at, partial(_gathered, future, items)
 
 
+class _Heeding(logging.Handler):
+    """Hears, within the block, that dask itself lacked memory: what that lost is waited for by dask for ever.
+
+    ``end``: the process is to end, whose work others then take up.
+    """
+
+    def __init__(self, *, end: bool = False) -> None:
+        super().__init__()
+        self.short = False
+        self._end = end
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at the error that dask tells of."""
+        error = record.exc_info[1] if record.exc_info else None
+        self.short |= error is not None and lacks_memory(error)
+        if self.short and self._end:
+            os._exit(ExitCode.INPUT)
+
+    def __enter__(self) -> _Heeding:
+        for name in _LOGGERS:
+            logging.getLogger(name).addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in _LOGGERS:
+            logging.getLogger(name).removeHandler(self)
+
+
+def _end_without_memory() -> None:
+    """Have this worker end once dask lacks memory in it."""
+    _Heeding(end=True).__enter__()
+
+
 def _submitted(
-    client: Client, call: Callable[[T], object], items: Sequence[T], places: Iterable[int], ahead: int
+    client: Client,
+    heeding: _Heeding,
+    call: Callable[[T], object],
+    items: Sequence[T],
+    places: Iterable[int],
+    ahead: int,
 ) -> Iterator[tuple[int, Future | None]]:
-    """Submit the items at these places, ``ahead`` at a time, and yield them as they are done; None: by nobody."""
+    """Submit the items at these places, ``ahead`` at a time, and yield them as they are done; None: by nobody.
+
+    Raises MemoryError where dask lacked it here.
+    """
     from distributed import CancelledError, TimeoutError, wait
 
-    waiting = iter(places)
+    waiting, quiet = iter(places), 0
     held: dict[Future, int] = {}
     while True:
         for at in islice(waiting, ahead - len(held)):
@@ -272,9 +316,12 @@ def _submitted(
             return
         try:
             with client.as_current():
-                done = wait(list(held), timeout=_NO_WORKER, return_when=FIRST_COMPLETED).done
+                done, quiet = wait(list(held), timeout=_LOOK, return_when=FIRST_COMPLETED).done, 0
         except TimeoutError:
-            if client.nthreads():
+            if heeding.short:
+                raise MemoryError from None
+            quiet += _LOOK
+            if quiet < _NO_WORKER or client.nthreads():
                 continue
             break
         except CancelledError:
@@ -333,6 +380,7 @@ def _connected(engine: Engine) -> Iterator[Client]:
                 raise InputError(what, hint=say("--engine processes needs no dask")) from error
         try:
             with Client(cluster, set_as_default=False) as client:
+                client.run(_end_without_memory)
                 yield client
         except KeyboardInterrupt:
             raise  # nobody waits for workers that are busy: they end with us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 
+import distributed
 import psutil
 import pytest
 from build import K, ascend_pt
@@ -120,6 +123,27 @@ def test_a_cluster_started_by_hand_gives_the_same_document(
     monkeypatch.chdir(job)
     asked = [analyzed(Path(), engine, scheduler=s) for engine, s in (("serial", None), ("dask", str(cluster)))]
     assert asked[0] == asked[1]
+
+
+def short(item: int, mark: Path) -> int:
+    """Have dask tell, in the worker of one item, that it lacked memory, and wait for ever; not when tried again."""
+    if item == 1 and not mark.exists():
+        mark.touch()
+        logging.getLogger("distributed.core").error("what was lost", exc_info=MemoryError())
+        Event().wait()
+    return item
+
+
+def test_what_dask_lost_for_want_of_memory_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert map_ranks(partial(short, mark=tmp_path / "mark"), range(3), Engine("dask", 2)) == [0, 1, 2]
+
+    def not_yet(*_: object, **__: object) -> None:
+        logging.getLogger("distributed.core").error("what was lost", exc_info=MemoryError())
+        raise TimeoutError
+
+    monkeypatch.setattr(distributed, "wait", not_yet)
+    with pytest.raises(MemoryError):
+        map_ranks(abs, range(3), Engine("dask", 2), lost=lambda *_: -1)
 
 
 def test_dask_loses_only_the_rank_that_kills_its_worker(cluster: Path) -> None:

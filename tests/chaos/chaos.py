@@ -281,9 +281,8 @@ class Run:
 # -- What must hold afterwards.
 
 #: A traceback of ours, or what libraries say to themselves; what a program that is profiled says is its own.
-_OURS = re.compile(
-    r'internal error|outside of npuperf|File ".*/npuperf/(?!agent/)|Fatal Python|Segmentation|core dumped'
-)
+_FAULT = re.compile("internal error|outside of npuperf")
+_OURS = re.compile(rf'{_FAULT.pattern}|File ".*/npuperf/(?!agent/)|Fatal Python|Segmentation|core dumped')
 _NOISE = re.compile(r"Traceback|Exception ignored|Warning:|terminate called")
 _CHANGED = re.compile("changed while it was read|在读取过程中发生了变化")
 _UNABLE = ("read", "entered", "opened", "written", "made", "created", "started", "loaded", "imported", "sent", "noted")
@@ -311,13 +310,16 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
         -signal.SIGSEGV,
         -signal.SIGABRT,
     )  # a library in C that cannot do without
+    dask = memory and "dask" in command.words  # each of its processes says itself what it met, and where
     noisy = command.loose or aborted or (memory and "npuperf: out of memory" in found.said)
-    if match := (_OURS.search(found.said) or (None if noisy else _NOISE.search(found.said))):
+    words = [_FAULT] if dask else [_OURS] if noisy else [_OURS, _NOISE]
+    if match := next(filter(None, (one.search(found.said) for one in words)), None):
         yield f"no words: {match[0]}: {found.said[-1500:]}"
     if found.running:
         yield f"left running: {found.running}"
     struck = fault.kills and run.acted
-    unable = "remove" in fault.calls or (fault.lasts and "list" in fault.calls)  # the next run removes it
+    # What cannot be removed, or listed, which takes memory of its own, is left to the next run.
+    unable = "remove" in fault.calls or (fault.lasts and {"list", "memory"} & {*fault.calls.split(",")})
     if found.left and not (struck or unable):
         yield f"left behind: {found.left}"
     if command.loose or same(found, usual, command) or (fault.changes and run.acted):
