@@ -257,7 +257,7 @@ def _worth_tuning(usage: Usage, top: int) -> tuple[str, ...]:
         what = say("no operator runs in compute-bound time: tuning would not shorten the step")
         raise UsageError(what, hint=hint)
     chosen = list(won)[:top]
-    if worth.reason is not None or not worth.each:
+    if not worth.each:
         return tuple(chosen)
     saved = min(worth.together, sum(won[t] for t in chosen))
     least = load_thresholds({}).compare_ratio  # what no verification could tell from the same

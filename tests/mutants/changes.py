@@ -65,8 +65,8 @@ def _walk(node: ast.AST, statement: ast.stmt | None, inside: bool) -> Iterator[t
             yield from ((test, statement, inside, "True") for test in node.ifs)
     function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "bases") or isinstance(node, ast.Raise):
-            continue
+        if name in ("annotation", "returns", "decorator_list", "bases", "keys") or isinstance(node, ast.Raise):
+            continue  # keys: of somebody's table, as a rule
         for child in value if isinstance(value, list) else [value]:
             text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
             if isinstance(child, ast.AST) and not text:

@@ -107,6 +107,7 @@ def test_hard_conditions_stop_unless_forced(place: Place) -> None:
     assert refused.returncode == 2 and "cannot tune: product" in refused.stderr and place.calls() == []
     forced = place.run("--mode", "subgraph", "--model", "net.onnx", "--soc", SOC, "--force")
     assert forced.returncode == 5 and "not supported on this product" in said(forced)
+    assert "product:" in forced.stderr
     for named in ("nowhere", "net.onnx"):
         missing = place.run(*OP, "--bank", named)
         assert missing.returncode == 2 and "bank path" in missing.stderr

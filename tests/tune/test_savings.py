@@ -13,7 +13,18 @@ from build import H, K, ascend_pt
 from msgspec.structs import replace
 from workplace import OP, Place, busy_profile, document, entry, said
 
+from npuperf.model.result import WhatIf
 from npuperf.tune.savings import Worth, read_profiled, savings
+
+
+def test_what_would_take_longer_saves_nothing() -> None:
+    """Without the type that begins a wait another one may be longer than both were."""
+    answers = [
+        WhatIf(expr=expr, gain_ns_per_step=(-9, most), span_ns=None, gain_pct=None, gain_pct_interval=None,
+               gain_per="step", title=None, asked=True, reason=None, rank=0, device=0)
+        for expr, most in (("op:A*0", -2), ("op:B*0", 5), ("op:A*0,op:B*0", -1))
+    ]  # fmt: skip
+    assert Worth.of(answers, {"op:A*0": "A", "op:B*0": "B"}) == Worth({"A": 0, "B": 5}, 0)
 
 
 def test_savings_count_only_device_bound_time(tmp_path: Path) -> None:
