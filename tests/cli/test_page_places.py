@@ -38,6 +38,14 @@ def test_neither_side_of_a_comparison_is_written_over(two: Path, option: str, ba
     assert Path(file).read_bytes() == before and (two / "link").is_symlink()
 
 
+@pytest.mark.parametrize("option", ["-o", "--html", "--trace", "--trace-full"])
+def test_nor_is_what_is_only_known_once_it_was_read(two: Path, option: str) -> None:
+    file, held = Path("before") / KERNELS, (two / "before" / KERNELS).read_bytes()
+    done = run_cli(["analyze", "now", "--before", "before", option, str(file), "--force"])
+    assert done.returncode == 2 and f"{file}: was read for this report" in done.stderr
+    assert file.read_bytes() == held
+
+
 @pytest.mark.parametrize("other", ["-o", "--trace", "--trace-full", "--junit", "--lock"])
 def test_two_things_need_two_files(two: Path, other: str) -> None:
     done = run_cli(["analyze", "now", "--html", "x", other, "./now/../x"])

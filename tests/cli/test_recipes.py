@@ -27,7 +27,7 @@ def test_every_recipe_describes_itself_and_runs(recipe: Path, tmp_path: Path) ->
     content = yaml.safe_load(recipe.read_text("utf-8"))
     assert len(content["description"]) > 20
     done = run_cli(["analyze", str(SAMPLE), "--recipe", recipe.stem, "--format", "json"])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and f"recipe {recipe.stem}: " in done.stderr
     document = json.loads(done.stdout)
     rules = content.get("rules")
     assert rules is None or {f["rule"] for f in document["findings"]} == set(rules)
@@ -85,6 +85,7 @@ def test_a_recipe_reaches_the_options_of_a_recording(tmp_path: Path) -> None:
         ({"analyze": {"top": "many"}}, "analyze: top"),
         ({"analyze": {"full": "perhaps"}}, "neither true nor false"),
         ({"analyze": {"top": 0}}, "analyze: top"),
+        ({"analyze": {"top": [9] * 40}}, f"top: {str([9] * 40)[:60]}… is not a single value"),
         ({"output": {"format": "docx"}}, "docx"),
         ({"analyze": ["full"]}, "not a mapping"),
         ({"rules": "core_limit"}, "not a list"),
