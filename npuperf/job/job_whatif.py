@@ -101,7 +101,7 @@ def predict(study: JobStudy, expression: str) -> Answer:
             holds_up = held_by(study.paces, (a, b))
             ends = [i for i, r in enumerate(study.ranks) if r.rank in (a, b)]
             if not holds_up or len(ends) != 2:
-                return Answer(reason=say("link {a}-{b} has no three peers to be like", a=a, b=b))
+                return Answer(reason=say("link {a}-{b} has no peers to be like", a=a, b=b))
             change = faster_link(job, (ends[0], ends[1]), holds_up, change)
         elif fills == "comm":
             transfer = job.transfer if change.transfer is None else change.transfer

@@ -28,6 +28,8 @@ _LIKE_PEERS: Final = 0.25
 #: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
 #: if what it takes longer is so many times what is usual between ranks and steps.
 _SURE: Final = 3
+#: Of so many steps one may be as it is for another reason.
+_MANY: Final = 5
 #: From the median distance to the standard deviation, of normally distributed values.
 _DEVIATION: Final = 1.4826
 
@@ -203,7 +205,8 @@ def _steady(values: F64, stage: I64) -> Mask:
 
     Few steps may be alike by luck: none is taken to vary less from step to step than the ranks of its stage usually do.
     Of many ranks one is far off by luck: so surely must it be more that none of them is. Where few steps of few ranks
-    tell how much they vary, that is less sure, too: Student's t, by the first term of its expansion.
+    tell how much they vary, that is less sure, too: Student's t, by the first term of its expansion. A step in which
+    something else kept a rank as well makes it vary, but no less late: of many steps the worst may count as the next.
     """
     steady, steps = np.zeros(len(values), np.bool_), values.shape[1]
     usual = (1 - 2 / (9 * (steps - 1))) ** 1.5  # the median of a standard deviation of so few, where the true one is 1
@@ -212,8 +215,11 @@ def _steady(values: F64, stage: I64) -> Mask:
         z = NormalDist().inv_cdf(1 - (1 - NormalDist().cdf(_SURE)) / len(own))
         sure = z * (1 + (z * z + 1) / (4 * len(own) * (steps - 1)))
         beyond = values[own] - np.median(values[own], axis=0)
-        error = beyond.std(axis=1, ddof=1)
-        steady[own] = beyond.mean(axis=1) > sure * np.maximum(error, np.median(error) / usual) / np.sqrt(steps)
+        least = np.median(beyond.std(axis=1, ddof=1)) / usual
+        but_worst = np.minimum(beyond, np.sort(beyond, axis=1)[:, -2:-1])
+        for late in (beyond, but_worst) if steps >= _MANY else (beyond,):
+            error = np.maximum(late.std(axis=1, ddof=1), least)
+            steady[own] |= late.mean(axis=1) > sure * error / np.sqrt(steps)
     return steady
 
 

@@ -8,7 +8,8 @@ end's file counts only where src's own file is silent about it. Time that the li
 of a collective are used at once.
 
 A link is judged by its peers: pairs of ranks, of any group, with the same transport, kind of operation and size of
-operation. All links of one collective are held up by its slowest one, so pairs of one group may be slow together.
+operation; where these are too few to tell what is usual, by those between the same machines, even a single one. All
+links of one collective are held up by its slowest one, so pairs of one group may be slow together.
 """
 
 from __future__ import annotations
@@ -86,6 +87,11 @@ def judge_links(
         kind = alike(use.transport.codes[first], use.type.codes[first], power, amount)
         median, others = medians_of_others(kind, rate, int(kind.max()) + 1)
         usual = np.where(np.isnan(usual) & (others >= thresholds.peers_least), median, usual)
+    outside = use.transport.take(first).flag([name.upper() == "RDMA" for name in use.transport.names])
+    between = _between(ranks, low, high, outside)
+    kind = alike(use.transport.codes[first], use.type.codes[first], power, amount, between)
+    median, others = medians_of_others(kind, rate, int(kind.max()) + 1)
+    usual = np.where(np.isnan(usual) & (others > 0) & (between >= 0), median, usual)
     known = ~np.isnan(usual[row])
     then = np.where(known, use.bytes / usual[row], use.ns)
     lost = _lost(ranks, use, row, then)
@@ -112,6 +118,40 @@ def judge_links(
         for i in order.tolist()
     ]
     return JudgedLinks(found, _paces(use, then, known))
+
+
+def machines(ranks: Sequence[RankSummary]) -> list[str | None]:
+    """Return on which machine each rank is, None where that is not recorded."""
+    hosts = [rank.host for rank in ranks]
+    if None in hosts and len({rank.device for rank in ranks}) == len(ranks):  # numbers of devices are of one machine
+        return [""] * len(ranks)
+    return [*hosts]
+
+
+def _between(ranks: Sequence[RankSummary], low: I64, high: I64, outside: Mask) -> I64:
+    """Number the pairs of machines that links from ``low`` to ``high`` are between; -1 where that is not known.
+
+    Where machines are not recorded, ranks are on one that links join which do not lead ``outside``, if their devices
+    have different numbers.
+    """
+    names, place = machines(ranks), {rank.rank: i for i, rank in enumerate(ranks)}
+    one, two = (np.array([place.get(end, -1) for end in ends.tolist()], np.int64) for ends in (low, high))
+    there = (one >= 0) & (two >= 0)
+    if None not in names:
+        of = np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
+    else:
+        of, before = np.arange(len(ranks)), np.empty(0, np.int64)
+        joined = there & ~outside
+        while not np.array_equal(of, before):
+            before = of.copy()
+            least = np.minimum(of[one[joined]], of[two[joined]])
+            np.minimum.at(of, one[joined], least)
+            np.minimum.at(of, two[joined], least)
+        device = np.array([rank.device for rank in ranks])
+        twice = np.unique(np.stack([of, device]), axis=1, return_counts=True)
+        of = np.where(np.isin(of, twice[0][0, twice[1] > 1]), -1, of)
+    ends = np.sort(np.stack([of[one], of[two]]), axis=0)
+    return np.where(there & (ends[0] >= 0), ends[0] * len(ranks) + ends[1], -1)
 
 
 def _paces(use: LinkUse, then: F64, known: Mask) -> LinkPaces:

@@ -241,13 +241,15 @@ class StageSplit(Struct, frozen=True):
     """Waiting across stages (ns, all ranks) as replayed with equal ranks: with equal stages, too, and beyond that.
 
     ``gain``: what moving work to the mean stage would save the job, ns, least and most over the ways in which the
-    moved work may spread; ``excess``: per stage, its compute beyond the pace of the lower median stage; ``above``: its
-    compute beyond the mean, which is the work to move.
+    moved work may spread, and over when what is exchanged beside compute is needed; ``likely``: the middle of those in
+    which it is not needed at once; ``excess``: per stage, its compute beyond the pace of the lower median stage;
+    ``above``: its compute beyond the mean, which is the work to move.
     """
 
     schedule: float
     imbalance: float
     gain: tuple[float, float]
+    likely: float
     excess: F64
     above: F64
 
@@ -309,6 +311,7 @@ def split_waiting(
         schedule=float(waiting[1]),
         imbalance=max(float(waiting[0]) - float(waiting[1]), 0.0),
         gain=(float(saved.min()), float(saved.max())),
+        likely=float(saved.min() + saved.max()) / 2,
         excess=np.maximum(compute - usual, 0.0),
         above=np.maximum(compute - mean, 0.0),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import reduce
 from math import fsum
 from typing import Final
@@ -28,14 +28,14 @@ from npuperf.job.job_replay import (
     usual_begin,
 )
 from npuperf.job.lateness import Lateness, always_waiting, delayed_stages, find_late, slow_alike
-from npuperf.job.links import HoldsUp, JudgedLinks, LinkPaces, SlowLink, held_in, slow_links
+from npuperf.job.links import HoldsUp, JudgedLinks, LinkPaces, SlowLink, held_in, machines, slow_links
 from npuperf.job.match import JobGroup, Matched
 from npuperf.job.pipeline import PipelineStages, StageSplit
 from npuperf.job.roots import WaitBlame
 from npuperf.model.communication import VARIABLE
 from npuperf.model.groups import distinct
 from npuperf.model.job_result import RootKind, Why
-from npuperf.model.labels import F64
+from npuperf.model.labels import F64, Mask
 
 #: Links and groups that are tried in the replay at most, and how many changes together.
 _TRIED, _AT_ONCE = 24, 8
@@ -55,6 +55,8 @@ _HIDING: Final = 2 / 3
 _LASTING: Final = 0.5
 #: Stages are named whose work beyond the mean is at least this part of the worst one's.
 _BESIDE: Final = 0.25
+#: What a device waits for its host is more than this part of a stretch where that is what keeps it.
+_GAP: Final = 0.05
 #: By how much a replayed gain is uncertain beyond the replay's own error.
 _UNSURE: Final = 0.03
 #: What keeps ranks: as it is told, and as it is in the evidence.
@@ -65,8 +67,9 @@ _PARTS: Final = ("compute", "host", "unknown", "begin")
 class RootCause(Struct, frozen=True):
     """A root cause, all in ns over all steps.
 
-    ``places``: of its ranks; ``gain``: (least, most) of the job's length; ``behind``: the same once what was named
-    before it is repaired, where alone it is not worth naming; ``steps``: the only ones in which it is there, if so.
+    ``places``: of its ranks; ``gain``: (least, most) of the job's length; ``saved``: what it is likely to be, by which
+    causes are ordered; ``behind``: the gain once what was named before it is repaired, where alone it is not
+    worth naming; ``steps``: the only ones in which it is there, if so.
     """
 
     kind: RootKind
@@ -80,6 +83,7 @@ class RootCause(Struct, frozen=True):
     parts: dict[str, float] = field(default_factory=dict)
     behind: tuple[float, float] | None = None
     steps: tuple[int, ...] = ()
+    saved: float = 0.0
 
     @property
     def begins_late(self) -> bool:
@@ -211,10 +215,10 @@ def find_causes(
     layouts = group_layouts(ranks, job.matched)
     case = _Case(job, found, stages, slow_links(links), links.paces, bounds, late, layouts, strict)
     named, mended = _named(case)
-    shares = _share_out(case, split, named)
-    causes = [replace(cause, wait=wait) for cause, wait in zip(named, shares.named, strict=True)]
+    shares = _share_out(case, split, [cause for cause, _ in named])
+    named = [(replace(cause, wait=wait), repair) for (cause, repair), wait in zip(named, shares.named, strict=True)]
     unequal = _stage_causes(job, stages, split, shares.imbalance, bounds)
-    causes += unequal
+    causes = _beside_slow_hosts(case, [*named, *((cause, _Repair()) for cause in unequal)])
     if split is not None and shares.imbalance > 0 and not unequal:  # too little to be named as stages
         most = bounds.within(0.0, min(split.gain[1], case.worth), job)
         causes.append(RootCause("jitter", (), "compute", shares.imbalance, (0.0, most[1]) if most else None))
@@ -228,11 +232,11 @@ def find_causes(
     last = {"schedule": 3, "unknown": 2, "jitter": 1}
 
     def order(cause: RootCause) -> tuple[float, ...]:
-        """By the middle of the gain; what is behind others stays after them, in the order in which it was found."""
+        """By what is likely to be saved; what is behind others stays after them, in the order in which it was found."""
         place = last.get(cause.kind, 0)
-        return (place, 1) if cause.behind else (place, 0, -fsum(cause.gain or ()) / 2, -cause.wait)
+        return (place, 1) if cause.behind else (place, 0, -cause.saved, -cause.wait)
 
-    return sorted(_beside_slow_hosts(causes), key=order)
+    return sorted(causes, key=order)
 
 
 def _most(cause: RootCause) -> float:
@@ -240,12 +244,12 @@ def _most(cause: RootCause) -> float:
     return cause.gain[1] if cause.gain else 0.0
 
 
-def _named(case: _Case) -> tuple[list[RootCause], _Repair]:
+def _named(case: _Case) -> tuple[list[_Found], _Repair]:
     """Return the causes that are named, and the repair of all: what lasts, and behind it, then what comes and goes."""
-    named: list[RootCause] = []
+    named: list[_Found] = []
     mended = _Repair()
     for _ in range(_ROUNDS):
-        fresh = _lasting(case, named, mended)
+        fresh = _lasting(case, [cause for cause, _ in named], mended)
         if not fresh:
             break
         named += _on_top(case, fresh, mended)
@@ -256,36 +260,59 @@ def _named(case: _Case) -> tuple[list[RootCause], _Repair]:
     return [*named, *_on_top(case, passing, mended)], reduce(_Repair.joined, (repair for _, repair in passing), mended)
 
 
-def _beside_slow_hosts(named: Sequence[RootCause]) -> list[RootCause]:
+def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
     """Let gains beside a rank whose host may be slow (not one that was late once) begin at nothing.
 
     Its host runs ahead while its device waits for what is repaired, by how much no file tells; without that waiting the
-    device may wait for its host instead. So it may with less work where its own stage is too long.
+    device may wait for its host instead. So it may with less work where its own stage is too long. Faster transfers
+    that a step needs before its device waits for the host the last time are likely to be waited for so.
     """
-    slow = [c for c in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
+    slow = [c for c, _ in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
     hosts = {place for cause in slow for place in cause.places}
-    unsure = [bool(hosts) and (c.kind == "stage" or hosts.isdisjoint(c.places)) for c in named]
-    return [replace(c, gain=(0.0, c.gain[1])) if c.gain and of else c for c, of in zip(named, unsure, strict=True)]
+    causes = []
+    for cause, repair in named:
+        if cause.gain and hosts and (cause.kind == "stage" or hosts.isdisjoint(cause.places)):
+            cause = replace(cause, gain=(0.0, cause.gain[1]))
+            if repair.transfer is not None:
+                late = np.where(_before_last_gap(case.job, hosts), case.job.transfer, repair.transfer)
+                (saved,) = case.saved([_Repair((), late)], _Repair())
+                cause = replace(cause, saved=min(cause.saved, saved))
+        causes.append(cause)
+    return causes
 
 
-def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[RootCause]:
+def _before_last_gap(job: JobProgram, places: Set[int]) -> Mask:
+    """Tell which operations some of the ranks at ``places`` take part in before their step's last wait for the host."""
+    matched, before = job.matched, np.zeros(len(job.transfer), np.bool_)
+    idle = (job.to_start.host + job.to_start.other) > _GAP * job.to_start.length
+    for place in places:
+        own = slice(*matched.first[place : place + 2].tolist())
+        for step in distinct(matched.step[own]).tolist():
+            rows = np.flatnonzero(matched.step[own] == step) + own.start
+            gaps = np.flatnonzero(idle[rows])
+            before[rows[: gaps[-1] if len(gaps) else 0]] = True
+    there = np.flatnonzero(before & (matched.instance >= 0))
+    return before | np.isin(matched.instance, distinct(matched.instance[there]))
+
+
+def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[_Found]:
     """Say of causes found on top of what is mended what they save alone, and if that is little, what behind it."""
     causes, repairs = [cause for cause, _ in fresh], [repair for _, repair in fresh]
     if not case.bounds.usable:
-        return causes
+        return [*fresh]
     if mended.places or mended.transfer is not None:
         causes = [
-            replace(c, gain=case.gain(c, saved), behind=c.gain if saved < case.worth else None)
+            replace(c, gain=case.gain(c, saved), saved=saved, behind=c.gain if saved < case.worth else None)
             for c, saved in zip(causes, case.saved(repairs, _Repair()), strict=True)
         ]
-    if case.strict is None:
-        return causes
-    needed = replace(case, job=case.strict).saved(repairs, _Repair())
-    surely = [case.gain(cause, saved) for cause, saved in zip(causes, needed, strict=True)]
-    return [
-        replace(c, gain=(min(c.gain[0], sure[0]), max(c.gain[1], sure[1]))) if c.gain and sure else c
-        for c, sure in zip(causes, surely, strict=True)
-    ]
+    if case.strict is not None:
+        needed = replace(case, job=case.strict).saved(repairs, _Repair())
+        surely = [case.gain(cause, saved) for cause, saved in zip(causes, needed, strict=True)]
+        causes = [
+            replace(c, gain=(min(c.gain[0], sure[0]), max(c.gain[1], sure[1]))) if c.gain and sure else c
+            for c, sure in zip(causes, surely, strict=True)
+        ]
+    return [*zip(causes, repairs, strict=True)]
 
 
 def _lasting(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_Found]:
@@ -454,7 +481,7 @@ def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
         if saved >= case.least and late.whole[rank] >= _LASTING * saved:
             wait = float(found.waits[found.of_rank(rank)].sum())
             cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
-            causes.append((replace(cause, gain=case.gain(cause, saved)), _Repair((rank,))))
+            causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), _Repair((rank,))))
     return causes
 
 
@@ -472,7 +499,7 @@ def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
         if saved - apart >= case.least and apart < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
             cause = _rank_cause(places, excess, wait)
-            cause = replace(cause, gain=case.gain(cause, saved))
+            cause = replace(cause, gain=case.gain(cause, saved), saved=saved)
             alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]
     return alone
 
@@ -497,7 +524,7 @@ def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> lis
             spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
             cause = RootCause("link", ends, "communication", 0.0, None, excess=float(spared[[*ends]].max()))
             if (saved if case.bounds.usable else cause.excess) >= case.worth:
-                causes.append((replace(cause, gain=case.gain(cause, saved)), repair))
+                causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), repair))
     return causes
 
 
@@ -512,9 +539,7 @@ def group_layouts(ranks: Sequence[RankSummary], matched: Matched) -> list[object
     That is how many are on each, the most first; where the machines are not recorded, over what transports operations
     moved data; None where neither is.
     """
-    hosts = [r.host for r in ranks]
-    if None in hosts and len({r.device for r in ranks}) == len(ranks):  # numbers of devices are of one machine
-        hosts = [""] * len(ranks)
+    hosts = machines(ranks)
     over = [set[str | None]() for _ in matched.groups]
     for first, rank in zip(matched.first.tolist(), ranks, strict=False):
         moved = rank.bandwidth
@@ -575,7 +600,7 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
             wait = float(found.waits[found.of_group(i)].sum())
             cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait, None, group=i,
                               excess=excess[i])  # fmt: skip
-            causes.append((replace(cause, gain=case.gain(cause, saved)), repair))
+            causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), repair))
     return causes
 
 
@@ -593,5 +618,5 @@ def _stage_causes(
         gain = bounds.within(split.gain[0] * share, split.gain[1] * share, job)
         places = tuple(stages.ranks(stage).tolist())
         causes.append(RootCause("stage", places, "compute", wait * share, gain, stage=stage,
-                            excess=float(split.excess[stage])))  # fmt: skip
+                            excess=float(split.excess[stage]), saved=split.likely * share))  # fmt: skip
     return causes

@@ -219,7 +219,7 @@ class Pipeline(Model, frozen=True, kw_only=True):
 class Link(Model, frozen=True, kw_only=True):
     """What went between two ranks over one transport in operations of one kind and size class (bytes, log2).
 
-    ``peers_gb_per_s``: median of its peers, null for fewer than three; ``reference_gb_per_s``: the vendor's figure,
+    ``peers_gb_per_s``: median of its peers, null where there are too few; ``reference_gb_per_s``: the vendor's figure,
     shown only. ``count``: null where the files have totals without counts. ``lost_ns``: against its peers.
     """
 

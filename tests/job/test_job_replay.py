@@ -351,8 +351,8 @@ def test_a_slower_host_is_no_gain_within_any_bound() -> None:
         ("rank:9=median", "rank 9 was not loaded"),
         ("rank:9*0.5", "rank 9 was not loaded"),
         ("stage:1*0.5", "there is no stage 1"),
-        ("link:0-1=peers", "no three peers"),
-        ("link:0-9=peers", "no three peers"),
+        ("link:0-1=peers", "has no peers"),
+        ("link:0-9=peers", "has no peers"),
         ("rank:2=median,stage:3*0.5", "there is no stage 3"),
     ],
 )

@@ -66,13 +66,38 @@ def test_a_slow_link_is_named_with_what_it_lost() -> None:
 @pytest.mark.parametrize(
     "ns",
     [
-        (MS, MS, 10 * MS),  # two peers tell nothing
         (10 * MS, 10 * MS, 10 * MS, 12 * MS),  # 0.83 of its peers
         (MS // 10, MS // 10, MS // 10, 9 * MS // 10),  # a ninth of its peers, but 0.8 ms of 100
     ],
 )
 def test_no_link_is_slow(ns: tuple[int, ...]) -> None:
     assert not any(link.slow for link in judged(*pairs(*ns)))
+
+
+@pytest.mark.parametrize(
+    ("transport", "hosts", "devices", "slow"),
+    [
+        ("RDMA", [None] * 4, [0, 1, 0, 1], False),  # nobody knows between which machines
+        ("RDMA", ["a", "b", "c", "d"], [0] * 4, False),  # not the same
+        ("RDMA", ["a", "b", "b", "a"], [0, 0, 1, 1], True),
+        ("HCCS", ["a", "a", "b", "b"], [0, 1, 0, 1], False),
+        ("HCCS", ["a"] * 4, [0, 1, 2, 3], True),
+        ("HCCS", [None] * 4, [0, 1, 2, 3], True),  # what is not RDMA joins all four
+        ("HCCS", [None] * 4, [0, 1, 0, 1], False),  # but then no machine has two devices of one number
+    ],
+)
+def test_between_the_same_machines_one_peer_tells(
+    transport: str, hosts: list[str | None], devices: list[int], slow: bool
+) -> None:
+    """Two links, of which 2-3 takes three times as long; another kind of operation joins 0 and 2 in no time."""
+    ranks = [
+        summary(rank, host=hosts[rank], device=devices[rank],
+                links=link_use([row(rank, rank ^ 1, ns=(1, 1, 3, 3)[rank] * MS, transport=transport),
+                                row(rank, rank ^ 2, ns=1, type="send", transport=transport)]))
+        for rank in range(4)
+    ]  # fmt: skip
+    found = [(link.ranks, link.peers_gb_per_s, link.lost_ns) for link in judged(*ranks) if link.slow]
+    assert found == ([((2, 3), 20.0, 2 * MS)] if slow else [])
 
 
 def test_totals_on_both_sides_of_a_power_of_two_are_compared() -> None:

@@ -200,7 +200,7 @@ def test_no_pair_of_stages_is_slow_because_its_ranks_are_in_two_machines(tmp_pat
 
     The host of rank 0 stops in two of three steps, by luck: that may be said.
     """
-    truth = simulate(draw(11035).job)
+    truth = simulate(draw(11035, even=True).job)
     pairs = {
         ends: sum(op.transfer(ends[0]) for op in truth.operations if {*op.arrival} == {*ends})
         for ends in ((0, 2), (2, 4), (4, 6))
@@ -269,6 +269,16 @@ def test_what_may_save_nothing_stands_behind_what_surely_saves_nearly_as_much(tm
     assert near(first.gain_ns_per_step, gain_ns(truth, host)) and near(second.gain_ns_per_step, gain_ns(truth, link))
     assert first.gain_ns_per_step is not None and second.gain_ns_per_step is not None
     assert second.gain_ns_per_step[1] > first.gain_ns_per_step[1] > gain_ns(truth, link)
+
+
+def test_causes_stand_by_what_they_are_likely_to_save_however_sure_that_is(tmp_path: Path) -> None:
+    """Beside the slow host of rank 6 nobody is sure of what rank 1 saves; they meet at the end of the step only."""
+    slow, host = Fault("compute", (1,), 1.9, steps=(1,)), Fault("host", (6,), 16.0)
+    truth = simulate(replace(DP8, kernels=8, jitter=0.002, faults=(slow, host)))
+    first, second = blamed(analyzed(truth, tmp_path))
+    assert (first.ranks, second.ranks) == ([1], [6])
+    assert first.gain_ns_per_step is not None and second.gain_ns_per_step is not None
+    assert gain_ns(truth, slow) > 1.5 * gain_ns(truth, host) > sum(first.gain_ns_per_step) / 2
 
 
 def test_a_rank_that_is_late_as_nobody_else_is_named_beside_unequal_work(tmp_path: Path) -> None:

@@ -264,3 +264,10 @@ def test_what_is_outside_of_all_steps_is_no_step() -> None:
     assert always_waiting(once, np.zeros(4, np.int64), 1.0)[0].tolist() == []
     _, twice = outside_of_steps({0: [100, 100], **{r: [900, 900] for r in (1, 2, 3)}}, [-1, 0, 1])
     assert always_waiting(twice, np.zeros(4, np.int64), 1.0)[0].tolist() == [0]
+
+
+def test_a_step_in_which_something_else_kept_it_makes_a_rank_no_less_late() -> None:
+    """Rank 3 takes 20 µs longer than its peers in each of six steps, and 200 in one more of them."""
+    for late, steady in (([120, 120, 300, 120, 120, 120], [3]), ([100, 100, 300, 100, 120, 100], [])):
+        ranks, job = outside_of_steps({**{r: [100] * 6 for r in range(3)}, 3: late}, [*range(-1, 6)])
+        assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady

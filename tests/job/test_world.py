@@ -170,7 +170,7 @@ def test_scenarios_are_many_small_and_sound() -> None:
         assert scenario.negative or gains[0] > 0
 
 
-@pytest.mark.parametrize("seed", [2, 3, 5, 9, 10, 14, 15, 10_000, 10_006])
+@pytest.mark.parametrize("seed", [2, 3, 5, 9, 10, 14, 15, 100_000, 100_006])
 def test_unseen_jobs_are_sound(seed: int) -> None:
     """Drawn from the seed alone; what is wrong costs enough to be named."""
     unseen = draw(seed)
