@@ -82,3 +82,11 @@ def test_a_folder_that_may_not_be_entered(two: Path, option: str) -> None:
         argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *argv]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, "closed/file: cannot be written: Permission denied" in done.stderr) == (3, True)
+
+
+def test_a_file_is_as_wide_as_a_page_whatever_the_terminal(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = run_cli(["analyze", "now", "--full"]).stdout
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "wrote x.txt" in run_cli(["analyze", "now", "--full", "-o", "x.txt"]).stderr
+    assert (two / "x.txt").read_text("utf-8") == shown

@@ -58,7 +58,7 @@ ELSEWHERE = {
     "device": ["tests/analyze/test_witness.py", "tests/job/test_unknown_size.py"],
     "model": ["tests/against/test_noise.py", "tests/device", "tests/readers/test_context.py"],
     "show": ["tests/test_messages.py", "tests/analyze/test_real_sentences.py"],
-    "cli": ["tests/test_api.py", "tests/show/test_notebook.py"],
+    "cli": ["tests/test_api.py", "tests/test_streams.py", "tests/show/test_notebook.py", "tests/tune/test_trust.py"],
 }
 #: ROOM=maxplus: changes of the compiled program of the replay.
 MAXPLUS = """a > b ? a : b -> a < b ? a : b
