@@ -78,6 +78,17 @@ def remembered(item: int) -> list[int]:
     return MEMORY
 
 
+class TooLarge:
+    """An answer that finds no room on its way."""
+
+    def __reduce__(self) -> str:
+        raise MemoryError
+
+
+def answered_at_length(item: int) -> TooLarge:
+    return TooLarge()
+
+
 def unsendable(item: int) -> Callable[[], int]:
     return lambda: item
 
@@ -156,8 +167,9 @@ def test_what_a_worker_died_of_is_tried_once_more_alone(tmp_path: Path) -> None:
 
 
 def test_other_ways_to_give_no_answer() -> None:
-    (answer,) = map_ranks(left, [0], Engine("processes"), lost=lost)
-    assert answer == "lost 0: the worker process ended by itself, with status 7"
+    for work, status in ((left, 7), (answered_at_length, 3)):
+        (answer,) = map_ranks(work, [0], Engine("processes"), lost=lost)
+        assert answer == f"lost 0: the worker process ended by itself, with status {status}"
     with pytest.raises(RuntimeError, match="cannot be sent"):
         map_ranks(unsendable, [0], Engine("processes"))
 

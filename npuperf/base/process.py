@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import psutil
 
-from npuperf.base.errors import InputError
+from npuperf.base.errors import ExitCode, InputError
 from npuperf.base.files import read_input
 from npuperf.base.loading import no_matrix_threads
 from npuperf.base.messages import say
@@ -486,24 +486,27 @@ def _serve(line: Connection, work: Callable[[Any], object] | None) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what a forked one took over is not for it
-    with contextlib.suppress(EOFError, ConnectionError):
-        work = work or line.recv()
-        while True:
-            item = line.recv()
-            answer: tuple[bool, object]  # whether the work was done, and its result or its error
-            try:
-                answer = True, work(item)
-            except Exception as error:
-                from traceback import format_exc
+    try:
+        with contextlib.suppress(EOFError, ConnectionError):
+            work = work or line.recv()
+            while True:
+                item = line.recv()
+                answer: tuple[bool, object]  # whether the work was done, and its result or its error
+                try:
+                    answer = True, work(item)
+                except Exception as error:
+                    from traceback import format_exc
 
-                answer = False, (RuntimeError(f"{type(error).__name__}: {error}"), format_exc())
-                with contextlib.suppress(Exception):  # not every error survives the way
-                    pickle.loads(pickle.dumps(error))
-                    answer = False, (error, format_exc())
-            try:
-                line.send(answer)
-            except (pickle.PicklingError, TypeError, AttributeError) as error:
-                line.send((False, (RuntimeError(f"the answer cannot be sent: {error}"), "")))
+                    answer = False, (RuntimeError(f"{type(error).__name__}: {error}"), format_exc())
+                    with contextlib.suppress(Exception):  # not every error survives the way
+                        pickle.loads(pickle.dumps(error))
+                        answer = False, (error, format_exc())
+                try:
+                    line.send(answer)
+                except (pickle.PicklingError, TypeError, AttributeError) as error:
+                    line.send((False, (RuntimeError(f"the answer cannot be sent: {error}"), "")))
+    except MemoryError:  # for the question, or for what is to be sent: who asked sees us end, and asks once more
+        os._exit(ExitCode.INPUT)
 
 
 @contextlib.contextmanager

@@ -282,7 +282,9 @@ class Run:
 
 #: A traceback of ours, or what libraries say to themselves; what a program that is profiled says is its own.
 _FAULT = re.compile("internal error|outside of npuperf")
-_OURS = re.compile(rf'{_FAULT.pattern}|File ".*/npuperf/(?!agent/)|Fatal Python|Segmentation|core dumped')
+_OURS = re.compile(  # a Python that gets no memory to begin with has no other words
+    rf'{_FAULT.pattern}|File ".*/npuperf/(?!agent/)|Fatal Python(?! error: _PyErr_NoMemory)|Segmentation|core dumped'
+)
 _NOISE = re.compile(r"Traceback|Exception ignored|Warning:|terminate called")
 _CHANGED = re.compile("changed while it was read|在读取过程中发生了变化")
 _UNABLE = ("read", "entered", "opened", "written", "made", "created", "started", "loaded", "imported", "sent", "noted")
