@@ -330,7 +330,7 @@ class FilePieces:
             block = block[-_SEAM:] + more
             found = _HEAD.search(block)
             if read > _MOST_HEADER:
-                del blocks[:-1]
+                blocks.clear()  # nothing is read from them
         if not found:
             what = say("{path}: not a trace: neither a list of events nor an object with traceEvents", path=self._name)
             if _endless(file, read):

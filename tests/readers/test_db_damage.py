@@ -490,6 +490,7 @@ def test_the_exporter_s_sums_with_cells_that_are_none(tmp_path: Path) -> None:
     assert sums.operations.start.tolist() == [1_000_500, -1, 3_000_000]
     assert sums.operations.end.tolist() == [3_500_500, -1, 4_000_000]
     assert sums.bandwidth.bytes.tolist() == [6_000_000, 8_000_000, 12_000_000]
+    assert sums.bandwidth.count.tolist() == [3, -1, 3]
     assert [(x.rows, str(x.reason)) for x in log.lost] == [
         (1, "operations without a usable start or length"),
         (1, "table CommAnalyzerBandwidth: of operations that are not listed"),

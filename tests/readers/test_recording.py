@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from build import H, K, ascend_pt, kernel_details
+from build import EPOCH, H, K, ascend_pt, kernel_details
 from inputs import KERNELS, database
 
 from npuperf.base.errors import InputError
@@ -111,6 +112,19 @@ def test_progress_adds_up_to_the_timelines(ranks: Path) -> None:
     seen.clear()
     opened.map(same, seen.append)
     assert seen == []
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_of_tasks_that_one_call_launches_the_one_with_the_flow_tells_when(tmp_path: Path, number: int) -> None:
+    """Both have the connection of the call, which is recorded by its flow alone."""
+    folder = ascend_pt(tmp_path, [K(0, 2_000, "a", launch=-5_000), K(9_000, 2_000, "b")])
+    trace = folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+    made = [event for event in json.loads(trace.read_text()) if event["name"] != "Node@launch"]
+    for event in made:
+        if event["name"] in ("a", "b"):
+            event["args"]["connection_id"] = number
+    trace.write_text(json.dumps(made))
+    assert open_recording(folder).profiles[0].tasks.launch_start.tolist() == [EPOCH - 5_000] * 2
 
 
 BIG = [K(i * 9_000, 5_000, f"k{i % 300}", block=20, launch=i * 9_000 - 4_000, launch_dur=500) for i in range(8_000)]
