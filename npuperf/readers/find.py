@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from npuperf.base.errors import InputError, unreadable
 from npuperf.base.escape import for_shell
 from npuperf.base.files import MANIFEST, Walk, few, is_file, is_pack, matching, open_input
-from npuperf.base.messages import Message, chain, say
+from npuperf.base.messages import Message, chain, say, say_n
 from npuperf.model.columns import STEP_COLUMNS, STEP_REQUIRED, locate
 from npuperf.model.result import InputKind
 from npuperf.readers.comm_groups import CLUSTER_FILES
@@ -175,8 +175,10 @@ def find(path: Path) -> tuple[list[Source], list[Message]]:
     outer = sorted(root for root in unexported if unexported.isdisjoint(root.parents))
     if not sources:
         if outer:
-            raw = str(outer[0])
-            what = say("{path}: raw profiling data that was never exported, so there is nothing to read yet", path=raw)
+            raw = str(outer[0] if len(outer) == 1 else path)
+            what = say_n("{path}: raw profiling data that was never exported, so there is nothing to read yet",
+                         "{path}: raw profiling data of {n} profiles that was never exported, so there is nothing to "
+                         "read yet", len(outer), path=raw)  # fmt: skip
             hint = say("npuperf profile --export {path}", path=for_shell(raw))
         elif is_file(path / MANIFEST):
             what = say("{path}: this run recorded nothing; its {file} shows how it went", path=str(path), file=MANIFEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from build import EPOCH, ascend_pt, kernel_details
@@ -88,8 +89,13 @@ def test_raw_data_beside_a_profile_is_said_and_alone_an_error(tmp_path: Path) ->
     (raw / "device_0" / "data").mkdir(parents=True)
     with pytest.raises(InputError) as caught:
         find(raw.parent)
-    assert caught.value.what.parameters == {"path": str(raw)}
+    assert str(caught.value.what).startswith(f"{raw}: raw profiling data that was")
     assert str(caught.value.hint) == f"npuperf profile --export {raw}"
+    (tmp_path / "c" / raw.name / "device_0" / "data").mkdir(parents=True)
+    with pytest.raises(InputError, match="raw profiling data of 2 profiles that was") as caught:
+        find(tmp_path)
+    assert str(caught.value.hint) == f"npuperf profile --export {tmp_path}"
+    rmtree(tmp_path / "c")
     ascend_pt(tmp_path / "a", KERNELS)
     sources, notes = find(tmp_path)
     assert len(sources) == 1
