@@ -73,6 +73,16 @@ SERVED = {
 }
 
 
+#: Of libraries that others train with: those for which a module is there, where it is. Lightning knows no NPU.
+LIBRARIES = {
+    "accelerate": "accelerate",
+    "Hugging Face Trainer": "transformers",
+    "Lightning": "lightning",
+    "a notebook": "nbclient",
+}
+NO_NPU = ("Lightning",)
+
+
 @dataclass(frozen=True)
 class Ran:
     """What the programs printed, by name, with and without the agent, what they left, and what the agent said."""
@@ -91,6 +101,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run_all(tmp_path_factory, "served", [*SERVED, *THREADED], "forward")
+
+
+@pytest.fixture(scope="module")
+def with_libraries(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run_all(tmp_path_factory, "libraries", installed(), "optimizer")
+
+
+@pytest.fixture(scope="module")
+def with_libraries_there(npu: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    names = [name for name in installed() if name not in NO_NPU]
+    return run_all(tmp_path_factory, "libraries there", names, "optimizer", npu)
+
+
+def installed() -> list[str]:
+    return [name for name, module in LIBRARIES.items() if importlib.util.find_spec(module)]
 
 
 def run_all(
@@ -200,13 +225,40 @@ def test_a_thread_for_every_step(served: Ran) -> None:
     assert (said["state"], said["folders"], sum(said["threads"])) == ("waiting", [], 24), said
 
 
+def assert_a_library_is_not(ran: Ran, name: str, engine: str) -> None:
+    assert_the_same(ran, name)
+    assert "exit status 0" in ran.plain[name], ran.plain[name]
+    said = ran.status[name]
+    assert (said["state"], said["recorded"], said["warnings"]) == ("recorded", ALL, []), said
+    assert len(said["folders"]) == 1 and said["engine"] == engine
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_is_not_disturbed(with_libraries: Ran, name: str) -> None:
+    """Its losses, what it logs and saves, and what is above."""
+    if name not in installed():
+        pytest.skip(f"needs {LIBRARIES[name]} (pip install '.[programs]')")
+    assert_a_library_is_not(with_libraries, name, "cpu")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in LIBRARIES if name not in NO_NPU])
+def test_a_library_with_torch_npu_is_not_disturbed(with_libraries_there: Ran, name: str) -> None:
+    if name not in installed():
+        pytest.skip(f"needs {LIBRARIES[name]} (pip install '.[programs]')")
+    assert_a_library_is_not(with_libraries_there, name, "torch")
+
+
 #: Programs that are run with torch_npu over the stand-in for CANN, too, with the steps that are recorded there.
 TRAINED_THERE = {
     name: RECORDED[name]
     for name in (
         *("gradients accumulated", "scaled", "closures", "released", "own handlers", "handlers before", "own stdout"),
         *("fails", "sys.exit", "os._exit", "interrupted", "another folder"),
-        *("thread ends", "two threads", "daemon thread", "made before a fork"),
+        *("thread ends", "two threads", "daemon thread", "made before a fork", "killed", "left by a thread"),
+        *("sys.settrace", "sys.setprofile", "closed stdout", "recursive", "reported", "scanned"),
+        "own profiler afterwards",
     )
 }
 SERVED_THERE = {name: SERVED[name] for name in ("inference", "http.server", "asyncio", "pre-fork server")}
@@ -225,8 +277,9 @@ def test_a_program_with_torch_npu_is_not_disturbed(there: tuple[Ran, Ran], name:
     ran = there[name in SERVED_THERE]
     assert_the_same(ran, name)
     said = ran.status[name]
-    assert (said["state"], said["recorded"]) == ("recorded", (TRAINED_THERE | SERVED_THERE)[name]), said
-    assert len(said["folders"]) == 1 and said["engine"] == "torch"
+    state = "recording" if name in LOST else "recorded"
+    assert (said["state"], said["recorded"]) == (state, (TRAINED_THERE | SERVED_THERE)[name]), said
+    assert len(said["folders"]) == (name not in LOST) and said["engine"] == "torch"
 
 
 def test_threads_that_share_the_steps_with_torch_npu(there: tuple[Ran, Ran]) -> None:

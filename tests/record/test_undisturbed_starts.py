@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from test_undisturbed import RECORDED, SERVED, THREADED
+from test_undisturbed import LIBRARIES, RECORDED, SERVED, THREADED
 
 from npuperf.record.folder import RunFolder
 from npuperf.record.manifest import read_all
@@ -239,7 +239,7 @@ def test_the_page_names_what_is_tried() -> None:
     table = re.sub("(multiprocessing) fork, spawn, forkserver", r"\1 fork; \1 spawn; \1 forkserver", table)
     first = [cell.strip(" .*") for row in table.splitlines() if row.startswith("|") for cell in row.split("|")[1:2]]
     named = {re.sub(r" \(.*?\)|^[^:;]*: ", "", part).strip() for cell in first for part in re.split(";", cell)}
-    tried = {*RECORDED, *SERVED, *THREADED, *KINDS}
+    tried = {*RECORDED, *SERVED, *THREADED, *LIBRARIES, *KINDS}
     assert not tried - named, sorted(tried - named)
 
 

@@ -498,6 +498,105 @@ def prepared() -> None:
         print([model(batch).sum().item() for batch in loader])
 
 
+def batches() -> Any:
+    data = torch.arange(STEPS * 32.0).reshape(-1, 8) / 1000
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), 4)
+
+
+def accelerated() -> None:
+    """Its optimizer holds the one that steps, its scheduler gives that a step of its own."""
+    from accelerate import Accelerator
+
+    training, accelerator = Training(), Accelerator(cpu=DEVICE == "cpu")
+    scheduler = torch.optim.lr_scheduler.StepLR(training.optimizer, 8, 0.5)
+    prepared = accelerator.prepare(training.model, training.optimizer, batches(), scheduler)
+    model, optimizer, loader, scheduler = prepared
+    for (batch,) in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).square().mean())
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+    accelerator.save_state("state")
+    print(training.result(), scheduler.get_last_lr(), accelerator.device)
+
+
+def with_transformers() -> None:
+    """A whole trainer, which saves in the middle of the window."""
+    if DEVICE == "cpu":
+        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # it would import that, which needs CANN
+
+    import transformers
+
+    class Judged(Model):
+        def forward(self, data: Any, labels: Any = None) -> Any:  # type: ignore[override]
+            return {"loss": super().forward(data).square().mean()}
+
+    data = [{"data": torch.arange(8.0) + i, "labels": 0} for i in range(4 * STEPS)]
+    model = Judged()
+    asked = transformers.TrainingArguments(
+        "out", use_cpu=DEVICE == "cpu", max_steps=STEPS, per_device_train_batch_size=4, save_steps=INSIDE,
+        logging_steps=INSIDE, report_to=[], disable_tqdm=True, dataloader_pin_memory=False,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model, asked, train_dataset=data)
+    trainer.remove_callback(transformers.PrinterCallback)  # it prints times
+    ended = trainer.train()
+    print(ended.global_step, ended.training_loss, [entry.get("loss") for entry in trainer.state.log_history])
+    print({name: value.sum().item() for name, value in model.state_dict().items()})
+
+
+def with_lightning() -> None:
+    """A whole trainer, whose optimizer's step calls what computes the loss."""
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Training().model
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.model(batch[0]).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 8)]
+
+    module = Module()
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_steps=STEPS, logger=False, enable_progress_bar=False, enable_model_summary=False
+    )
+    trainer.fit(module, batches())
+    print(trainer.global_step, {name: value.sum().item() for name, value in module.state_dict().items()})
+
+
+def in_a_notebook() -> None:
+    """The kernel, a process that Jupyter starts, is the one that is to be recorded."""
+    import nbclient
+    import nbformat
+
+    cells = [
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})",
+        "import undisturbed_programs as programs; programs.note()",
+        "programs.train()",
+        "1 / 0",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    runs = nbclient.NotebookClient(
+        book, kernel_name="python3", allow_errors=True, record_timing=False, resources={"metadata": {"path": "."}}
+    )
+    runs.execute()
+    nbformat.write(book, "ran.ipynb")
+    for cell in book.cells:
+        print(cell.execution_count, [output.get("text", output.get("evalue")) for output in cell.outputs])
+
+
+#: Those that need a library beyond PyTorch, with the module that must be there.
+LIBRARIES: dict[str, tuple[str, Callable[[], object]]] = {
+    "accelerate": ("accelerate", accelerated),
+    "Hugging Face Trainer": ("transformers", with_transformers),
+    "Lightning": ("lightning", with_lightning),
+    "a notebook": ("nbclient", in_a_notebook),
+}
 PROGRAMS: dict[str, Callable[[], object]] = {
     "plain": train,
     "compiled": compiled,
@@ -567,7 +666,7 @@ def main(folder: Path, names: list[str]) -> None:
             (folder / name).mkdir()
             os.chdir(folder / name)
             note()
-            (PROGRAMS | SERVERS)[name]()
+            (LIBRARIES[name][1] if name in LIBRARIES else (PROGRAMS | SERVERS)[name])()
             if name in TO_THE_END:
                 sys.exit(0)
             leave()
