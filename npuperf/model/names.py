@@ -242,5 +242,10 @@ def is_collective(kernel: str) -> bool:
     return bool(_LIBRARY.search(own) or (_COLLECTIVE.search(own) and not _NO_COLLECTIVE.search(own)))
 
 
+#: Kernels on an AI CPU that carry out a collective (allgatherAicpuKernel, HcclLaunchAicpuKernel), or what a fused
+#: operator sends (MatmulAllReduceAicpu, beside MatmulAllReduce on the cores). CANN, msprof: KfcCalculator.
+COLLECTIVE_ON_AI_CPU: Final = re.compile(
+    r"aicpu_?kernel$|(?:reduce|gather|scatter|to_?all|broadcast|distribute)\w*aicpu$", re.IGNORECASE
+)
 #: Rows and tasks of an NPU that communicate: HCCL's operations, and its kernels on AI CPUs and vector cores.
-NPU_COMMUNICATION: Final = re.compile(r"^(hcom_|allreduceaicpukernel|.*nccl)|aivkernel$", re.IGNORECASE)
+NPU_COMMUNICATION: Final = re.compile(rf"^(hcom_|.*nccl)|aiv_?kernel$|{COLLECTIVE_ON_AI_CPU.pattern}", re.IGNORECASE)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import F32, I64, Labels, Mask
-from npuperf.model.names import NPU_COMMUNICATION
+from npuperf.model.names import COLLECTIVE_ON_AI_CPU, NPU_COMMUNICATION
 
 _Cell = TypeVar("_Cell", bound=np.generic)
 #: "No such time" in a column of int64 nanoseconds.
@@ -94,14 +94,28 @@ def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
 
 
 def work_of_rows(core: Labels, name: Labels) -> npt.NDArray[np.uint8]:
-    """Classify the rows of a kernel table: communication or compute.
+    """Classify the rows of a kernel table: communication or compute; see :func:`with_collectives`.
 
     The core type decides; Level0 exports leave it N/A, and there the operator's name does.
     """
     by_core = core.flag([c in COMMUNICATION_CORES for c in core.names])
     open_core = ~core.flag([c in COMPUTE_CORES for c in core.names])
     by_name = name.flag([bool(NPU_COMMUNICATION.search(n)) for n in name.names])
-    return np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
+    work = np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
+    return with_collectives(work, name)
+
+
+def with_collectives(work: npt.NDArray[np.uint8], name: Labels, *, listed: bool = False) -> npt.NDArray[np.uint8]:
+    """Let kernels on AI CPUs that carry out collectives communicate; where operations are listed, occupy a queue alone.
+
+    Such a kernel is there while its operation waits for what it sends, too; how long that takes tells its own row.
+    ``listed``: operations are, somewhere else.
+    """
+    carrying = name.flag([bool(COLLECTIVE_ON_AI_CPU.search(n)) for n in name.names])
+    if not carrying.any():
+        return work
+    listed = listed or bool((~carrying & (work == Work.COMMUNICATION)).any())
+    return np.where(carrying, np.uint8(Work.CONTROL if listed else Work.COMMUNICATION), work).astype(np.uint8)
 
 
 def unknown(size: int) -> I64:

@@ -23,7 +23,16 @@ from npuperf.model.device import ClockRates, HostSteps, VendorStep
 from npuperf.model.groups import by_code, distinct, numbered, rows_of_each
 from npuperf.model.host import HostOps, Spans
 from npuperf.model.labels import F32, I64, OPERAND_COLUMNS, Labels, Mask, operand_labels
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, UNKNOWN, Tasks, Work, work_of_rows, work_of_tasks
+from npuperf.model.tasks import (
+    NO_TIME,
+    RUNTIME_CORES,
+    UNKNOWN,
+    Tasks,
+    Work,
+    with_collectives,
+    work_of_rows,
+    work_of_tasks,
+)
 from npuperf.readers.comm_db import (
     DbCommunication,
     amount,
@@ -307,6 +316,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
     # connection: timelines leave them out as well. One that stands alone is a kernel whose record is missing.
     connection = task["connection"]
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
+    work = with_collectives(work, name, listed=len(collective) > 0)
     shared = np.isin(connection, np.append(connection[is_row], collective)) & ~np.isin(connection, _INVALID)
     parent = ~is_row & (work == Work.COMPUTE) & shared
     unrecorded = int(np.count_nonzero(~parent & ~is_row & (work == Work.COMPUTE)))

@@ -101,7 +101,7 @@ def _piece(device: Device, part: EfficiencyPart, at: float) -> Piece:
 
 
 # -- Operators by their work per byte and per second. Axes of ten times as much, the roofs as lines, operators as large
-# -- as their time.
+# as their time.
 
 _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT, _SIZE = 380, 14, 44, 90, 12, 12
 _WIDE: Final = DRAWN[0][1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from build import EPOCH, us
+from build import EPOCH, K, ascend_pt, us
 from conversion import to_db
 from conversion_text import to_text
 from small_programs import analyzed
@@ -342,3 +342,43 @@ def test_kernels_without_any_record_of_operators_are_kernels(tmp_path: Path) -> 
     connection.close()
     (device,) = analyzed(folder).devices
     assert device.partition.compute_ns == 110_000
+
+
+ON_AI_CPU = ("allreduceAicpuKernel", "reduce_scatterAicpuKernel", "HcclLaunchAicpuKernel", "MatmulAllReduceAicpu")
+
+
+@pytest.mark.parametrize("export", ["folder", "table", "trace", "database"])
+@pytest.mark.parametrize("name", [*ON_AI_CPU, "Cast"])
+def test_what_carries_out_a_collective_on_an_ai_cpu_only_waits(tmp_path: Path, name: str, export: str) -> None:
+    """Per turn of 10 ms: 2 ms of a matmul, and a collective from 4 to 7 ms; its kernel is there from 1 to 7.5 ms."""
+    ms, turns = 1_000_000, 6
+    kernels = [
+        made
+        for i in range(turns)
+        for at in [i * 10 * ms]
+        for made in (
+            K(at, 2 * ms, "aclnnMatmul_MatMulCommon_MatMulV2", "MatMulV2", "AI_CORE", 2, 24),
+            K(at + ms, 6_500_000, name, name, "AI_CPU", 9, 1),
+            K(at + 4 * ms, 3 * ms, f"hcom_allReduce__438_{i}_1", "hcom_allReduce_", "COMMUNICATION", "N/A", 0),
+        )
+    ]
+
+    def parts(kernels: list[K], into: str) -> tuple[float, float, set[str], bool]:
+        folder = ascend_pt(tmp_path / into, kernels)
+        own = folder / "ASCEND_PROFILER_OUTPUT"
+        places = {"folder": folder, "table": own / "kernel_details.csv", "trace": own / "trace_view.json"}
+        found = analyzed(places[export] if export in places else to_db(folder, tmp_path / "db" / into))
+        (device,) = found.devices
+        split = device.window
+        types = {o.type for o in found.window_operators} | {c.key for c in found.digest.counts if c.kind == "aicpu"}
+        advised = any(f.rule == "ai_cpu" and f.status == "problem" for f in found.findings)
+        return split.compute_ns / ms, split.comm_exposed_ns / ms, {n for n in types if n == name}, advised
+
+    compute, exposed, listed, advised = parts(kernels, "all")
+    alone = [k for k in kernels if k.core != "COMMUNICATION"]
+    if name == "Cast":  # which is an operator
+        assert (compute, exposed, advised) == (7.5 * turns, 0, True) and listed
+        return
+    assert (compute, exposed, listed, advised) == (2 * turns, 3 * turns, set(), False)
+    # Where no operation is listed, its kernel is all that tells of it.
+    assert parts(alone, "alone")[:2] == (2 * turns, 5.5 * turns)
