@@ -81,6 +81,7 @@ RULES: Final[list[Rule]] = [
     ranks.slow_link,
     ranks.uneven_experts,
     ranks.exposed_communication,
+    transfers.waiting_kernels,
     transfers.slowed_compute,
     transfers.retried_transfers,
     transfers.relayed_transfers,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import to_builtins
 
-from npuperf.advise.needs import SHAPES
-from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold
-from npuperf.base.messages import Message, Series, chain, factor, ns, number, say, say_n, series, size
+from npuperf.advise.needs import ALL_ROWS, OPERATOR_TYPES, SHAPES
+from npuperf.advise.rule import Answer, Detected, JobView, Rule, Untold, quote, rule, top_types
+from npuperf.base.messages import Message, Series, chain, factor, ns, number, say, say_n, series, share, size
 from npuperf.device.operators import SlowedType, costliest
 from npuperf.device.rank_summary import RankSummary
 from npuperf.device.view import DeviceView
@@ -278,3 +279,41 @@ slowed_compute = Rule(
         _OTHER_NEIGHBOURS,
     ),
 )
+
+
+# -- Kernels that compute and communicate in one: what they wait for other ranks counts as compute, as in the tables.
+
+#: CANN's operators of that kind: AllGatherMatmul, MatmulReduceScatterV2, GroupedMatMulAlltoAllv, MoeDistributeDispatch
+_EXCHANGES: Final = re.compile(
+    r"all_?(?:gather|reduce|to_?all)|reduce_?scatter|moe_?distribute_?(?:dispatch|combine)|dispatch_?ffn_?combine",
+    re.IGNORECASE,
+)
+
+
+@rule(
+    say("kernels that wait for other ranks"),
+    say("operator types: CANN's operators that communicate by themselves (MC2, MoeDistributeDispatch)"),
+    (OPERATOR_TYPES, ALL_ROWS),
+)
+def waiting_kernels(view: DeviceView) -> Answer:
+    """Find kernels that exchange data with other ranks while they run, and cover time that nothing else covers."""
+    chosen = view.compute & view.types.flag([bool(_EXCHANGES.search(name)) for name in view.types.names])
+    exposed = view.exposed(chosen)
+    if not exposed or exposed < view.thresholds.comm_exposed_share * view.partition.span_ns:
+        return None
+    rows, dur = top_types(view, chosen), view.tasks.dur[chosen]
+    part, types = share(exposed / view.partition.span_ns), quote(rows)
+    most = say("{share} of the span is kernels that exchange data with other ranks as they run: {types}", share=part,
+               types=types)  # fmt: skip
+    if view.steps:
+        most = say("{share} of the step is kernels that exchange data with other ranks as they run: {types}",
+                   share=part, types=types)  # fmt: skip
+    return Detected(
+        title=chain(most, say("they count as compute, and how long they wait for the others one rank cannot tell")),
+        evidence={"count": int(chosen.sum()), "exposed_ns": exposed, "types": rows, "shortest_ns": int(dur.min()),
+                  "longest_ns": int(dur.max())},
+        gain=(0, view.per_step(exposed)),
+        refute=say("they take as long on every rank, and as long as their bytes take"),
+        next=say("compare their rows between ranks (npuperf analyze PATH --rank N --table operators): where they are "
+                 "shortest, the others wait for that rank; with experts, look at how evenly tokens spread over them"),
+    )  # fmt: skip

@@ -246,9 +246,11 @@ TORCH = {"data_loading", "compilation", "value_dependent"}
 #: What is about graphs of dynamic shape that the host schedules.
 DYNAMIC = {"dynamic_shape", "runtime_threads", "tiling_cache", "host_operators"}
 #: What may be among rows that are missing.
-ROWS = {"ai_cpu", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication", "slowed_compute",
-        "scalar_kernels", "fp32_products", "padded_products", "narrow_products", "unaligned_products", "slow_copies",
-        "moved_for_products"}  # fmt: skip
+ROWS = {
+    "ai_cpu", "waiting_kernels", "layout", "idle_cores", "core_limit", "low_clock", "exposed_communication",
+    "slowed_compute", "scalar_kernels", "fp32_products", "padded_products", "narrow_products", "unaligned_products",
+    "slow_copies", "moved_for_products",
+}  # fmt: skip
 #: What is asked of matmuls by their sizes.
 SIZED = {"padded_products", "narrow_products", "unaligned_products"}
 SHAPED = SIZED | {"moved_for_products"}
@@ -275,7 +277,10 @@ TABLE: dict[str, tuple[Callable[[DeviceProfile], DeviceProfile], dict[int, set[s
     "torch operators": (no_torch, {WAITING: TORCH}),
     "watch on collections": (context(watches_gc=False), {WAITING: {"garbage_collection"}}),
     "whether collections were watched": (context(watches_gc=None), {WAITING: {"garbage_collection"}}),
-    "core types": (column("core"), {BUSY: {"ai_cpu", "exposed_communication", "slowed_compute", "low_clock"}}),
+    "core types": (
+        column("core"),
+        {BUSY: {"ai_cpu", "exposed_communication", "slowed_compute", "low_clock"}},
+    ),
     "half of the core types": (column("core", 2), {BUSY: {"ai_cpu"}}),
     "operator types": (column("type"), {BUSY: {"layout", "fp32_products"} | SIZED}),
     "half of the operator types": (column("type", 2), {BUSY: {"layout", "fp32_products"} | SIZED}),

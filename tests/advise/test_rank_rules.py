@@ -12,7 +12,7 @@ from build import K, analyze_path, ascend_pt
 from clusters import large_job, pipeline_job
 from msgspec.structs import replace
 from msgspec.structs import replace as put
-from small_programs import assert_complete, step_length
+from small_programs import answer, assert_complete, busy, problem, step_length
 
 from npuperf.advise import RULES, advise_job, load_thresholds, ranks, without_alone
 from npuperf.advise.rule import Detected, JobView, Rule
@@ -279,3 +279,17 @@ def test_a_gpu_gets_no_advice_for_an_npu(monkeypatch: pytest.MonkeyPatch) -> Non
     advise_job(study, pipeline_job(), load_thresholds())
     assert set(asked) == {"slow_rank", "uneven_experts", "exposed_communication"}
     assert "HCCL" not in str(ranks.OVERLAP)
+
+
+@pytest.mark.parametrize("name", ["MatmulReduceScatterV2", "AlltoAllAllGatherBatchMatMul", "MoeDistributeCombine"])
+def test_kernels_that_exchange_data_may_wait(tmp_path: Path, name: str) -> None:
+    """Steps of 50 kernels of 100 µs: of each 12 communicate (24 %), or 8 (16 %); a second of each kind is hidden."""
+
+    def of(count: int) -> list[K]:
+        kernels = [replace(k, type=name if i % 50 < count else k.type) for i, k in enumerate(busy())]
+        return [*kernels, *(replace(k, type=name, stream=3) for k in kernels if k.type == "MatMulV2")]
+
+    found = problem(ascend_pt(tmp_path / "many", of(12)), "waiting_kernels")
+    assert found.gain_ns_per_step == (0, 12 * 100_000) and "24.0 % of the step is kernels" in str(found.title)
+    assert found.evidence["count"] == 100 and "one rank cannot tell" in str(found.title)
+    assert answer(ascend_pt(tmp_path / "few", of(8)), "waiting_kernels").status == "ok"

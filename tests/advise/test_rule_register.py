@@ -34,7 +34,7 @@ RULE_NAMES = {
     "graph_capture", "host_operators", "host_pauses", "idle_cores", "launch_blocking", "layout", "low_clock",
     "moved_for_products", "narrow_products", "online_compile", "padded_products", "recording_cost",
     "runtime_threads", "scalar_kernels", "slow_copies", "small_kernels", "start_up", "super_kernel", "sync_points",
-    "task_queue", "tiling_cache", "unaligned_products", "uneven_host", "value_dependent",
+    "task_queue", "tiling_cache", "unaligned_products", "uneven_host", "value_dependent", "waiting_kernels",
 }  # fmt: skip
 #: Across ranks; those of ALONE have something to say about one device, too.
 RANK_RULE_NAMES = {

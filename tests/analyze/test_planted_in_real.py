@@ -210,6 +210,7 @@ PROBLEMS: dict[str, Callable[[Any], None]] = {
     "low_clock": lambda c: c.kernels(lambda kernel: counted(kernel, 0.7)),
     "launch_blocking": set_variable("ASCEND_LAUNCH_BLOCKING", "1"),
     "ai_cpu": lambda c: longest(c, core="AI_CPU"),
+    "waiting_kernels": lambda c: longest(c, type="MoeDistributeDispatchV2", core="MIX_AIV"),
     "casts": lambda c: longest(c, type="Cast"),
     "copies": lambda c: longest(c, type="Transpose"),
     "layout": lambda c: longest(c, type="TransData"),
