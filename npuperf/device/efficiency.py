@@ -239,7 +239,7 @@ def _computed_anew(study: Study, work: CubeWork) -> tuple[Mask, Mask]:
 
 
 def _filled(column: F64) -> F64:
-    return np.nan_to_num(column, nan=0.0)
+    return np.where(np.isnan(column), 0.0, column)
 
 
 def _over(flop: tuple[float, float], whole: float) -> tuple[float, float]:
