@@ -106,3 +106,12 @@ def test_rows_that_are_alike_and_the_last_of_their_largest(spread: int) -> None:
     assert found.tolist() == [kinds.index(key) for key in keys]
     last = [max((v, i) for i, (v, k) in enumerate(zip(values, keys, strict=True)) if k == kind)[1] for kind in kinds]
     assert last_largest(found, np.array(values), len(kinds)).tolist() == last
+
+
+@pytest.mark.parametrize("apart", [1, 1 << 20, 1 << 40])
+def test_rows_are_alike_that_are_equal_in_every_key_however_far_apart_keys_are(apart: int) -> None:
+    luck = np.random.default_rng(5)
+    keys = [luck.integers(-2, 3, 200) * apart for _ in range(3)] + [luck.integers(0, 2, 200).astype(np.bool_)]
+    rows = [tuple(int(key[i]) for key in keys) for i in range(200)]
+    expected = {row: number for number, row in enumerate(sorted(set(rows)))}
+    assert alike(*keys).tolist() == [expected[row] for row in rows]
