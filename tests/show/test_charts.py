@@ -241,8 +241,9 @@ def test_letters_fit_their_room() -> None:
 # --- a job ------------------------------------------------------------------------------------------------------------
 
 
-def test_stages_and_groups_add_up() -> None:
-    cluster = pipeline_job()
+@pytest.mark.parametrize("count", [0, 99])
+def test_stages_and_groups_add_up(count: int) -> None:
+    cluster = replace(pipeline_job(), groups=pipeline_job().groups[:count])
     result = result_of(cluster)
     kinds: Counter[str | None] = Counter()
     for group in cluster.groups:
@@ -276,6 +277,9 @@ def test_one_step_of_the_pipeline_is_drawn_to_scale() -> None:
         spans = [(a, b) for track in (first, last) for a, b in zip(track.start_ns, track.end_ns, strict=True)]
         for (x, wide_, _), (a, b) in zip(boxes, spans, strict=True):
             assert (x, wide_) == pytest.approx((width * a / 1000, width * (b - a) / 1000), abs=0.01)
+        (upper, lower) = sorted({float(r.get("y", "")) for r in svg.iter("rect")})
+        (high,) = {float(r.get("height", "")) for r in svg.iter("rect")}
+        assert upper + high < lower and lower + high <= float(svg.get("viewBox", "").split()[3])
         texts = [t.text for t in svg.iter("text") if t.get("class") == "track-text"]
         assert texts == ["F1", "B1 F4", "F1 B1"]
     unknown = replace(step, told=False)

@@ -481,3 +481,8 @@ def test_what_cannot_be_read_again_is_said(tmp_path: Path, monkeypatch: pytest.M
     trace = tmp_path / "whole.json"
     done = run_cli(["analyze", str(SAMPLES / "pipeline_job"), "--engine", "serial", "--trace-full", str(trace)])
     assert done.returncode == 3 and "Stale file handle" in done.stderr and not trace.exists()
+
+
+def test_what_is_as_it_should_be_is_not_told(tmp_path: Path) -> None:
+    sample = str(ROOT / "samples" / "transformer_ascend_pt")
+    assert run_cli(["analyze", sample, "--trace-full", str(tmp_path / "t.json")]).stderr.endswith(" ns since 1970\n")

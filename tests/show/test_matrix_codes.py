@@ -119,7 +119,7 @@ def matrix(result: Result, name: str) -> Matrix:
 def test_every_rank_in_every_step() -> None:
     """Rank 1 has no step 3; nobody waits for the host, so that there is no layer of it."""
     drawn = matrix(job({2: (100, 0), 3: (200, 50)}, {2: (300, 30)}), "ranks")
-    assert (drawn.rows, drawn.columns) == (("0", "1"), ("2", "3"))
+    assert (str(drawn.title), drawn.rows, drawn.columns) == ("ranks and steps", ("0", "1"), ("2", "3"))
     assert [str(one.name) for one in drawn.layers] == ["step time", "waiting for other ranks", "compute"]
     assert drawn.layers[0].texts == ("100 ns", "200 ns", "300 ns", "")
     assert drawn.layers[1].texts == ("0 ns", "50 ns", "30 ns", "")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from sample_documents import result
 
 from npuperf.base.messages import say
-from npuperf.model.document import Document
+from npuperf.model.document import Document, Gate
 from npuperf.model.result import Result
 from npuperf.show.formats import View, render
 
@@ -130,3 +131,17 @@ def test_notes_beside_a_table_are_lines_that_nobody_wraps(everything: dict[str, 
     assert "gate PASS  regression>3%: 0" in said
     assert "warning: 1.50 ms are 25.0 % of it" in said
     assert render(everything["transformer"], "notes") == ""
+
+
+@pytest.mark.parametrize(("table", "kept"), [("operators", "total"), ("roofline", "max"), ("gates", "idle>1%")])
+def test_narrow_tables_have_what_they_are_about(table: str, kept: str) -> None:
+    gate = Gate(expr="idle>1%", status="pass", value=0.5, limit=1.0, reason=None)
+    shown = render(replace(result(), gates=(gate,)), "text", View(width=60, table=table))
+    assert kept in shown.split()
+    assert table != "gates" or "level" not in shown  # which is told where one has another than the usual
+
+
+def test_a_table_without_rows_says_why() -> None:
+    shown = [render(one, "text", View(table="memory", width=120)) for one in (result(), replace(result(), devices=[]))]
+    assert "no rows, as no memory is recorded (npuperf profile --memory)" in shown[0]
+    assert "no rows, as no device task is recorded in this data" in shown[1]
