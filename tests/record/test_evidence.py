@@ -43,7 +43,7 @@ def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     assert isinstance(ran.document, Recorded) and ran.document.exit_code == 0
     assert [Path(path).resolve() for path in ran.document.data] == [recorded]
     (proof,) = ran.document.proofs
-    assert ran.recording is not None and proof.holds
+    assert ran.recording is not None and proof.holds and ran.document.warnings == ()
     (profile,) = ran.recording.profiles
     (again,) = ran.recording.profiles
     assert profile is again, "read once"

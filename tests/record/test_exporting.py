@@ -18,6 +18,7 @@ from conftest import until
 
 from npuperf.base.errors import InputError
 from npuperf.base.messages import Message
+from npuperf.base.process import Printed
 from npuperf.model.recorded import Recorded
 from npuperf.record import export as exporting
 from npuperf.record.export import without_steering
@@ -98,6 +99,12 @@ def test_what_was_exported_is_proven_and_left_alone(place: Place) -> None:
     place.msprof("sys.exit('never called')")
     assert place.export().exit_code == 0
     assert not list(place.folder.exporting.iterdir()) and broken_off(place.folder) == []
+
+
+def test_without_msprof_it_is_said_where_it_is_looked_for(place: Place) -> None:
+    found = place.export()
+    assert found.exit_code == 5 and found.problem is not None
+    assert "msprof" in str(found.problem.what) and "run: " in str(found.problem.what)
 
 
 # ---- words ----
@@ -359,3 +366,16 @@ def test_the_status_below_msprof_outlives_a_disk_that_the_program_fills(small: P
     done = subprocess.run([*relay, "sh", "-c", fill, str(small)], capture_output=True, check=False)
     assert done.returncode == 0
     assert int((small / "exit-status").read_text()) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        ("begun\nERROR: no device\nended", 0, ["ERROR: no device"]),
+        ("begun\nended", 0, ["begun", "ended"]),
+        ("", 3, ["exit status 3"]),
+        ("", 0, ["it printed nothing, and its exit status was 0"]),
+    ],
+)
+def test_of_what_a_helper_said_its_errors_go_before_its_last_words(text: str, status: int, told: list[str]) -> None:
+    assert [str(line) for line in exporting._words([Printed(status, text)])] == told

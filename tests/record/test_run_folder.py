@@ -65,6 +65,7 @@ def test_every_run_gets_the_next_number_and_the_latest_is_the_highest(here: Path
         finished_now.mkdir()
         made.manifest.write_text("{}")
         assert latest_run().name == made.path.name
+    Path("output.77").mkdir()  # as long a name
     assert next_run() == Path("result.11")
 
 
