@@ -289,7 +289,7 @@ _NOISE = re.compile(r"Traceback|Exception ignored|Warning:|terminate called")
 _CHANGED = re.compile("changed while it was read|在读取过程中发生了变化")
 _UNABLE = ("read", "entered", "opened", "written", "made", "created", "started", "loaded", "imported", "sent", "noted")
 _WORDS = ("out of memory", *(f"cannot be {done}" for done in _UNABLE), "worker process", "dask worker",
-          "is not there any more")  # fmt: skip
+          "is not there any more", "内存不足")  # fmt: skip
 
 
 def same(one: Outcome, other: Outcome, command: Command) -> bool:
