@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_undisturbed_starts import TORCH
 
 from npuperf.base.messages import recall
 from npuperf.record.agent.session import Session
@@ -184,7 +185,8 @@ def start(tmp_path: Path, code: str, *flags: str, **extra: str) -> subprocess.Co
         "step_on": "optimizer",
     }
     schedule = {"wait": 1, "warmup": 0, "active": 1, "repeat": 1}
-    plan.write_text(json.dumps({**document, "schedule": schedule, "ranks": None}))
+    standby = {"standby": extra.pop("STANDBY")} if "STANDBY" in extra else {}
+    plan.write_text(json.dumps({**document, "schedule": schedule, "ranks": None, **standby}))
     inject = ROOT / "npuperf" / "record" / "agent" / "inject"
     search = os.pathsep.join(map(str, [inject, tmp_path / "modules"]))
     outside = {k: v for k, v in os.environ.items() if k != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
@@ -217,6 +219,17 @@ def test_a_broken_import_is_told_and_raised(tmp_path: Path) -> None:
     assert done.returncode == 1 and "libhccl.so" in done.stderr
     (status,) = read_all(tmp_path / "status")
     assert status.import_error == "torch: ImportError: libhccl.so: cannot open shared object file"
+
+
+def test_a_library_that_goes_on_without_torch_npu_is_in_standby_on_the_cpu(tmp_path: Path) -> None:
+    """Accelerate and Transformers try it, wherever it is installed; for the CPU it is not wanted."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "torch_npu.py").write_text("raise ImportError('libhccl.so')")
+    code = "import torch\ntry: import torch_npu\nexcept ImportError as error: print(error)"
+    done = start(tmp_path, code, ENGINE="cpu", STANDBY=str(tmp_path), TORCH=TORCH)
+    assert (done.stdout, done.stderr) == ("libhccl.so\n", "")
+    (status,) = (json.loads(file.read_text()) for file in (tmp_path / "status").iterdir())
+    assert status["state"] == "standby" and "import_error" not in status, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ class Session:
 
     def import_failed(self, name: str, error: BaseException) -> None:
         """Keep why torch cannot be imported."""
+        if name == "torch_npu" and self._first_plan["engine"] == "cpu":  # some library tries, and goes on without
+            return
         known = self.status.document.get("import_error")  # torch repeats what torch_npu failed on
         if isinstance(error, Exception) and not isinstance(error, ModuleNotFoundError) and not known:
             first = (str(error).splitlines() or [""])[0]
