@@ -331,7 +331,7 @@ def judged(run: Run, found: Outcome) -> Iterator[str]:
     elif found.status == usual.status:
         if not _says_why(found, usual, fault):
             yield f"another answer without a word: {difference(found, usual)}"
-    elif aborted:
+    elif aborted or (found.status == 4 and _says_why(found, usual, fault)):  # a gate that cannot be judged for that
         pass
     elif found.status not in (3, *((130, 143, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM) if struck else ())):
         yield f"exit status {found.status}: {found.said[-400:]}"
