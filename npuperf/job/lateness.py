@@ -39,8 +39,9 @@ class Lateness(Struct, frozen=True):
 
     ``excess``: over all steps, by cause, none below 0; ``together``: the same beyond what is usual in the whole stage,
     which ranks that are slow together have only while they are the fewer; ``by_step``: that in each of ``steps`` (their
-    numbers), which all ranks recorded, what is less below 0; ``steady``: in all steps alike. Of a single step nobody
-    can tell: then no ``steps`` are known, and all ranks count as steady. ``alone``: the only ranks of their stage.
+    numbers), which all ranks recorded, what is less below 0; ``steady``: in all steps alike, or in all
+    in which no other rank stands out. Of a single step nobody can tell: then no ``steps`` are known, and all ranks
+    count as steady. ``alone``: the only ranks of their stage.
     ``begun``: ranks that began later than all of their peers, and are not late lastingly; all else of them is luck.
     """
 
@@ -118,6 +119,7 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
     begun = _begun_late(excess[:, BEGIN], by_step, stage) & ~steady
     excess[begun, :BEGIN] = 0.0
     found = Lateness(excess, together, by_step, steps, steady, stage, alone, begun)
+    found.steady[:] |= _steady_else(found)
     for rank in np.flatnonzero(alone).tolist():  # its peers are its own other steps, for its compute as well
         late = np.isin(steps, found.some_steps(rank))
         if late.any():
@@ -125,6 +127,19 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
             more = parts[rank][late] - lower_median(parts[rank][~late])
             found.excess[rank, :BEGIN] = np.maximum(more.sum(axis=0), 0.0)
     return found
+
+
+def _steady_else(late: Lateness) -> Mask:
+    """Tell which ranks are late in all steps alike but those in which another one stands out.
+
+    While devices wait for that one, slow hosts catch up; and where many are late it makes them the usual.
+    """
+    lasting = (late.steady & ~late.alone).tolist()
+    some = [() if lasts else late.some_steps(rank) for rank, lasts in enumerate(lasting)]
+    kept = ~np.isin(late.steps, [step for steps in some for step in steps])
+    if kept.all() or np.count_nonzero(kept) < 2:
+        return np.zeros_like(late.steady)
+    return _steady(late.by_step[:, kept], late.stage) & np.array([not steps for steps in some], np.bool_)
 
 
 def _own_times(ranks: Sequence[RankSummary], job: JobProgram) -> tuple[I64, F64]:

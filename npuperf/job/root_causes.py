@@ -168,22 +168,35 @@ class _Case(Struct, frozen=True):
         """Return the job with all ranks of a stage alike, and its transfers repaired."""
         return replace(level_all(self.job, self.stages.of), transfer=repair.transfer)
 
-    def gain(self, cause: RootCause, saved: float) -> tuple[float, float] | None:
-        """Return the interval of the gain of a cause whose repair saves so much of the length (ns) in the replay.
+    def most(self, cause: RootCause, saved: float) -> float:
+        """Return what repairing a cause saves of the length at most, which in the replay saves so much of it, ns.
 
         Waiting for ranks that were not loaded is replayed as it was measured: it may go as well, up to what somebody
         waited for the cause, and to its excess.
         """
-        found, most = self.found, saved
-        if not self.job.matched.complete.all():
-            if cause.kind == "rank":
-                waited = max(float(found.worst[found.of_rank(place)].sum()) for place in cause.places)
-                lost = min(waited, float(self.late.whole[[*cause.places]].max()))
-            else:
-                held = [g for g, group in enumerate(self.job.matched.groups) if {*cause.places} <= {*group.members}]
-                lost = min(fsum(found.worst[[found.of_group(g) for g in held]].tolist()), cause.excess)
-            most = max(saved, lost)
-        return self.bounds.within(saved, most, self.job)
+        found = self.found
+        if self.whole:
+            return saved
+        if cause.kind == "rank":
+            waited = max(float(found.worst[found.of_rank(place)].sum()) for place in cause.places)
+            lost = min(waited, float(self.late.whole[[*cause.places]].max()))
+        else:
+            held = [g for g, group in enumerate(self.job.matched.groups) if {*cause.places} <= {*group.members}]
+            lost = min(fsum(found.worst[[found.of_group(g) for g in held]].tolist()), cause.excess)
+        return max(saved, lost)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether no operation has members that were not loaded."""
+        return bool(self.job.matched.complete.all())
+
+    def gained(self, cause: RootCause, saved: float) -> RootCause:
+        """Return a cause with its gain, where its repair saves so much of the length in the replay, ns.
+
+        Where it may be more it is likely to be in the middle.
+        """
+        most = self.most(cause, saved)
+        return replace(cause, gain=self.bounds.within(saved, most, self.job), saved=(saved + most) / 2)
 
     def saved(self, tried: Sequence[_Repair], mended: _Repair) -> list[float]:
         """Replay repairs on top of what is mended, some at a time, and return what each saves of the length, ns.
@@ -264,17 +277,21 @@ def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
     """Let gains beside a rank whose host may be slow (not one that was late once) begin at nothing.
 
     Its host runs ahead while its device waits for what is repaired, by how much no file tells; without that waiting the
-    device may wait for its host instead. So it may with less work where its own stage is too long. Faster transfers
-    that a step needs before its device waits for the host the last time are likely to be waited for so.
+    device may wait for its host instead. So it may with less work where its own stage is too long. Half of it is
+    likely where the device waits for others before its last wait for the host in a step, and of transfers no more than
+    what those save that a step needs behind that.
     """
     slow = [c for c, _ in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
     hosts = {place for cause in slow for place in cause.places}
-    causes = []
+    causes, early = [], _before_last_gap(case.job, hosts)
+    waited = (case.job.matched.stay - case.job.transfer) * np.isin(case.job.matched.rank, [*hosts])
+    caught_up = float(waited[early].sum()) / max(float(waited.sum()), 1.0)
     for cause, repair in named:
         if cause.gain and hosts and (cause.kind == "stage" or hosts.isdisjoint(cause.places)):
-            cause = replace(cause, gain=(0.0, cause.gain[1]))
+            likely = cause.saved if repair.transfer is not None else cause.saved * (1 - caught_up / 2)
+            cause = replace(cause, gain=(0.0, cause.gain[1]), saved=likely)
             if repair.transfer is not None:
-                late = np.where(_before_last_gap(case.job, hosts), case.job.transfer, repair.transfer)
+                late = np.where(early, case.job.transfer, repair.transfer)
                 (saved,) = case.saved([_Repair((), late)], _Repair())
                 cause = replace(cause, saved=min(cause.saved, saved))
         causes.append(cause)
@@ -302,12 +319,12 @@ def _on_top(case: _Case, fresh: Sequence[_Found], mended: _Repair) -> list[_Foun
         return [*fresh]
     if mended.places or mended.transfer is not None:
         causes = [
-            replace(c, gain=case.gain(c, saved), saved=saved, behind=c.gain if saved < case.worth else None)
+            replace(case.gained(c, saved), behind=c.gain if case.most(c, saved) < case.worth else None)
             for c, saved in zip(causes, case.saved(repairs, _Repair()), strict=True)
         ]
     if case.strict is not None:
         needed = replace(case, job=case.strict).saved(repairs, _Repair())
-        surely = [case.gain(cause, saved) for cause, saved in zip(causes, needed, strict=True)]
+        surely = [case.gained(cause, saved).gain for cause, saved in zip(causes, needed, strict=True)]
         causes = [
             replace(c, gain=(min(c.gain[0], sure[0]), max(c.gain[1], sure[1]))) if c.gain and sure else c
             for c, sure in zip(causes, surely, strict=True)
@@ -468,20 +485,22 @@ def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
     """Return the ranks that cost the job something: each is tried in the replay with the pace of its peers.
 
     All are tried that take longer than their peers and have own time on the longest path, which is no shorter than that
-    without it. Where the replay gives no figures, what others wait for a rank counts instead.
+    without it. Where the replay gives no figures, what others wait for a rank counts instead; so it may where a rank
+    was not loaded, which is replayed as late as it was, though it may have waited as well.
     """
     job, late, found, bounds = case.job, case.late, case.found, case.bounds
     cost = np.array([found.worst[found.of_rank(r)].sum() for r in range(found.ranks)])
     worth = on_longest_path(job, case.change(mended)) if bounds.usable else cost
+    worth = worth if case.whole else np.maximum(worth, cost)
     chosen = (worth >= case.least) & (late.whole >= _LASTING * case.least)
     tried = [rank for rank in np.flatnonzero(chosen).tolist() if rank not in mended.places]
     gains = case.saved([_Repair((rank,)) for rank in tried], mended) if bounds.usable else cost[tried].tolist()
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
-        if saved >= case.least and late.whole[rank] >= _LASTING * saved:
-            wait = float(found.waits[found.of_rank(rank)].sum())
-            cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
-            causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), _Repair((rank,))))
+        wait = float(found.waits[found.of_rank(rank)].sum())
+        cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
+        if case.most(cause, saved) >= case.least and late.whole[rank] >= _LASTING * saved:
+            causes.append((case.gained(cause, saved), _Repair((rank,))))
     return causes
 
 
@@ -498,8 +517,7 @@ def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
         apart = fsum(c.gain[1] for c, _ in single if c.gain)
         if saved - apart >= case.least and apart < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
-            cause = _rank_cause(places, excess, wait)
-            cause = replace(cause, gain=case.gain(cause, saved), saved=saved)
+            cause = case.gained(_rank_cause(places, excess, wait), saved)
             alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]
     return alone
 
@@ -524,7 +542,7 @@ def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> lis
             spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
             cause = RootCause("link", ends, "communication", 0.0, None, excess=float(spared[[*ends]].max()))
             if (saved if case.bounds.usable else cause.excess) >= case.worth:
-                causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), repair))
+                causes.append((case.gained(cause, saved), repair))
     return causes
 
 
@@ -600,7 +618,7 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
             wait = float(found.waits[found.of_group(i)].sum())
             cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait, None, group=i,
                               excess=excess[i])  # fmt: skip
-            causes.append((replace(cause, gain=case.gain(cause, saved), saved=saved), repair))
+            causes.append((case.gained(cause, saved), repair))
     return causes
 
 

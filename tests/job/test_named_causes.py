@@ -293,3 +293,22 @@ def test_a_rank_that_is_late_as_nobody_else_is_named_beside_unequal_work(tmp_pat
     nameless = next(root for root in result.cluster.roots if root.kind == "jitter")
     assert nameless.gain_ns_per_step is not None and root.gain_ns_per_step is not None
     assert nameless.gain_ns_per_step[1] > root.gain_ns_per_step[1]
+
+
+def test_a_rank_late_in_some_steps_is_named_though_another_rank_of_its_stage_was_not_loaded(tmp_path: Path) -> None:
+    """What the first stage waits for rank 6 is replayed as it was; but rank 6 waited for rank 7 as its peers did."""
+    late = Fault("compute", (7,), 1.6, steps=(1, 3))
+    job = Job(pp=2, dp=1, tp=4, micro_batches=4, steps=6, layers=1, kernels=4, jitter=0.01, seed=5, missing=(6,))
+    truth = simulate(replace(job, faults=(late,)))
+    (root,) = blamed(analyzed(truth, tmp_path / "late"))
+    assert (root.ranks, root.steps) == ([7], [FIRST_STEP + 1, FIRST_STEP + 3])
+    assert root.gain_ns_per_step is not None
+    assert root.gain_ns_per_step[0] == 0 and gain_ns(truth, late) <= 1.05 * root.gain_ns_per_step[1]
+    assert blamed(analyzed(simulate(job), tmp_path / "even")) == []
+
+
+def test_ranks_slow_alike_are_named_where_another_is_late_in_one_of_few_steps(tmp_path: Path) -> None:
+    """In its step half of the ranks are late: what is in the middle is none that is usual."""
+    alike, late = Fault("compute", (0, 2, 7), 1.3), Fault("stall", (3,), steps=(0,), ns=3_000_000)
+    truth = simulate(replace(DP8, steps=3, kernels=8, jitter=0.01, faults=(alike, late)))
+    assert sorted(root.ranks for root in blamed(analyzed(truth, tmp_path))) == [[0, 2, 7], [3]]
