@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -48,9 +48,18 @@ _STATE = tempfile.TemporaryDirectory(prefix="npuperf-tests-", ignore_cleanup_err
 atexit.register(_STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
-# Commands that run within this process are made of their functions once, not each time: some run for less long.
-_command_of = functools.cache(lambda app, _language, make=typer.main.get_command: make(app))
-typer.main.get_command = lambda app: _command_of(app, language.spoken())  # its help is of the language that is spoken
+
+# Commands that run within this process are made of their functions once, not each time: some run for less long. Verbs
+# are made with them, while the language is spoken that their help is of.
+@functools.cache
+def _command_of(app: typer.Typer, _language: str, make: Any = typer.main.get_command) -> Any:
+    command = make(app)
+    for name in getattr(command, "commands", ()):
+        command.commands[name]
+    return command
+
+
+typer.main.get_command = lambda app: _command_of(app, language.spoken())
 
 # What they start keeps the bytecode of npuperf: compiling it anew takes half of a short command's time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

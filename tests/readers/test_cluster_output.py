@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from build import analyze_path
+from msgspec.structs import replace
 
 from npuperf.base.errors import InputError
 from npuperf.model.result import Result
@@ -211,7 +212,10 @@ def test_the_job_is_that_of_its_ranks(tmp_path: Path) -> None:
     text = render(summed, "text", View(width=200))
     assert "one rank alone" not in text and "cannot tell transfer" not in text
     assert not [str(m) for m in summed.input.missing if "matrix" in str(m)]
-    assert summed.cluster.links == own.cluster.links and len(own.cluster.links) == 6
+    # Which links are between the same machines only the ranks' own files tell: those are held against a single peer.
+    clusters = summed.cluster, own.cluster
+    carried = [[replace(link, peers_gb_per_s=None, lost_ns=0) for link in c.links] for c in clusters]
+    assert carried[0] == carried[1] and len(own.cluster.links) == 6 and not any(link.slow for link in own.cluster.links)
 
 
 @pytest.mark.parametrize(
