@@ -94,28 +94,28 @@ def work_of_tasks(task_type: Labels, name: Labels) -> npt.NDArray[np.uint8]:
 
 
 def work_of_rows(core: Labels, name: Labels) -> npt.NDArray[np.uint8]:
-    """Classify the rows of a kernel table: communication or compute; see :func:`with_collectives`.
+    """Classify the rows of a kernel table: communication or compute.
 
-    The core type decides; Level0 exports leave it N/A, and there the operator's name does.
+    The core type decides; Level0 exports leave it N/A, and there the operator's name does, as on AI CPUs, which carry
+    out collectives, too.
     """
     by_core = core.flag([c in COMMUNICATION_CORES for c in core.names])
-    open_core = ~core.flag([c in COMPUTE_CORES for c in core.names])
+    open_core = ~core.flag([c in COMPUTE_CORES and c != "AI_CPU" for c in core.names])
     by_name = name.flag([bool(NPU_COMMUNICATION.search(n)) for n in name.names])
-    work = np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
-    return with_collectives(work, name)
+    return np.where(by_core | (open_core & by_name), np.uint8(Work.COMMUNICATION), np.uint8(0)).astype(np.uint8)
 
 
-def with_collectives(work: npt.NDArray[np.uint8], name: Labels, *, listed: bool = False) -> npt.NDArray[np.uint8]:
-    """Let kernels on AI CPUs that carry out collectives communicate; where operations are listed, occupy a queue alone.
+def beside_operations(work: npt.NDArray[np.uint8], name: Labels, *, listed: bool = False) -> npt.NDArray[np.uint8]:
+    """Let kernels on AI CPUs that carry out collectives only occupy a queue, where the operations are listed.
 
     Such a kernel is there while its operation waits for what it sends, too; how long that takes tells its own row.
     ``listed``: operations are, somewhere else.
     """
-    carrying = name.flag([bool(COLLECTIVE_ON_AI_CPU.search(n)) for n in name.names])
-    if not carrying.any():
+    communicates = work == Work.COMMUNICATION
+    carrying = communicates & name.flag([bool(COLLECTIVE_ON_AI_CPU.search(n)) for n in name.names])
+    if not carrying.any() or not (listed or (communicates & ~carrying).any()):
         return work
-    listed = listed or bool((~carrying & (work == Work.COMMUNICATION)).any())
-    return np.where(carrying, np.uint8(Work.CONTROL if listed else Work.COMMUNICATION), work).astype(np.uint8)
+    return np.where(carrying, np.uint8(Work.CONTROL), work)
 
 
 def unknown(size: int) -> I64:

@@ -29,7 +29,7 @@ from npuperf.model.tasks import (
     UNKNOWN,
     Tasks,
     Work,
-    with_collectives,
+    beside_operations,
     work_of_rows,
     work_of_tasks,
 )
@@ -316,7 +316,7 @@ def _tasks(db: Database, calls: _Calls, torch: TorchEvents, counters: Future[Cou
     # connection: timelines leave them out as well. One that stands alone is a kernel whose record is missing.
     connection = task["connection"]
     collective = db.columns("COMMUNICATION_OP", {"connection": "connectionId"})["connection"]
-    work = with_collectives(work, name, listed=len(collective) > 0)
+    work = beside_operations(work, name, listed=len(collective) > 0)
     shared = np.isin(connection, np.append(connection[is_row], collective)) & ~np.isin(connection, _INVALID)
     parent = ~is_row & (work == Work.COMPUTE) & shared
     unrecorded = int(np.count_nonzero(~parent & ~is_row & (work == Work.COMPUTE)))

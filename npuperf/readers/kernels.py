@@ -17,7 +17,7 @@ from npuperf.model.columns import KERNEL_COLUMNS, KERNEL_REQUIRED
 from npuperf.model.device import Told
 from npuperf.model.groups import distinct, sorted_rows
 from npuperf.model.labels import I64, OPERAND_COLUMNS, operand_labels
-from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, in_order, work_of_rows
+from npuperf.model.tasks import NO_TIME, UNKNOWN, Tasks, Work, beside_operations, in_order, work_of_rows
 from npuperf.readers.cells import FAR_OFF, far_off
 from npuperf.readers.find import Source
 from npuperf.readers.join import match, match_keys, pack, pick, shared_codes
@@ -113,11 +113,12 @@ def _rows(table: RowTable, path: str, log: ReadLog) -> tuple[Tasks, I64, I64]:
         rows = np.flatnonzero(~usable) + 2
         log.lose(path, len(rows), say("no readable start or duration; first in row {row}", row=int(rows[0])))
     core, name = table.texts["core"], table.texts["name"]
+    called = name.fill(table.texts["type"])
     no_block = table.ints["block"] == 0  # a kernel runs on at least one core
     tasks = Tasks.build(
         start,
         start + np.maximum(dur, 0),
-        work_of_rows(core, name.fill(table.texts["type"])),
+        beside_operations(work_of_rows(core, called), called),
         name=name,
         type=table.texts["type"],
         core=core,

@@ -1,8 +1,8 @@
 """CSV files of any version and condition to exact columns.
 
-Plain files are read by compiled code, other healthy ones by Arrow, with explicit types. When a cell does
-not fit its type the file is read again as text and each cell is judged alone. When rows are broken it is read line by
-line, and every whole row is kept.
+Plain files are read by compiled code, other healthy ones by Arrow, with explicit types. When a cell does not fit its
+type the file is read again as text and each cell is judged alone. When rows are broken it is read line by line, and
+every whole row is kept.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from npuperf.model.host import Arrows, HostOps, Spans, is_user_frame
 from npuperf.model.intervals import SIGNED, narrow
 from npuperf.model.labels import I64, Labels, Mask
 from npuperf.model.names import is_collective
-from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, in_order, with_collectives, work_of_tasks
+from npuperf.model.tasks import NO_TIME, RUNTIME_CORES, Tasks, Work, beside_operations, in_order, work_of_tasks
 from npuperf.readers.cells import integer
 from npuperf.readers.collectives import told_operations, torch_groups
 from npuperf.readers.comm_groups import GroupBook, named_operations
@@ -222,7 +222,7 @@ def _ascend_devices(trace: Trace, collective: I64, ops: Spans) -> dict[int | Non
     slices = every.take(rows)
     work = work_of_tasks(slices.task_type, slices.name)
     work[communicates[rows]] = Work.COMMUNICATION
-    work = with_collectives(work, slices.name)
+    work = beside_operations(work, slices.name)
     del rows, pids, communicates, ordered, start
     launch_start, launch_end, launch_thread = _ascend_launches(trace, slices)
     trace.flows = trace.flows.without("HostToDevice")
