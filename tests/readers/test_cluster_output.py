@@ -216,6 +216,9 @@ def test_the_job_is_that_of_its_ranks(tmp_path: Path) -> None:
     clusters = summed.cluster, own.cluster
     carried = [[replace(link, peers_gb_per_s=None, lost_ns=0) for link in c.links] for c in clusters]
     assert carried[0] == carried[1] and len(own.cluster.links) == 6 and not any(link.slow for link in own.cluster.links)
+    assert {(link.peers_gb_per_s, link.lost_ns) for link in summed.cluster.links} == {(None, 0)}
+    one, two = (link for link in own.cluster.links if link.transport == "RDMA")
+    assert (one.peers_gb_per_s, two.peers_gb_per_s) == (two.gb_per_s, one.gb_per_s)
 
 
 @pytest.mark.parametrize(
