@@ -276,7 +276,7 @@ class _Attempt:
 
     def _msprof(self, raw: Path, formats: Sequence[str]) -> list[Printed]:
         """Let msprof export each format."""
-        call = [shutil.which("msprof", path=self.environment["PATH"]) or "msprof", "--export=on", f"--output={raw}"]
+        call = ["msprof", "--export=on", f"--output={raw}"]
         return [self._run([*call, "--type=db"] if kind == "db" else call) for kind in formats]
 
     def _run(self, call: Sequence[str]) -> Printed:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -105,6 +106,35 @@ def test_without_msprof_it_is_said_where_it_is_looked_for(place: Place) -> None:
     found = place.export()
     assert found.exit_code == 5 and found.problem is not None
     assert "msprof" in str(found.problem.what) and "run: " in str(found.problem.what)
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ({}, ("msprof_*.db",)),
+        ({"export": "text", "given": ("export",)}, ("mindstudio_profiler_output/op_summary*.csv",)),
+    ],
+)
+def test_what_was_recorded_for_is_made_unless_asked_otherwise(
+    place: Place, asked: dict[str, Any], wanted: tuple[str, ...]
+) -> None:
+    info = '{"config": {"experimental_config": {"_export_type": ["db"]}}}'
+    (place.raw / "profiler_info_0.json").write_text(info)
+    found = run(ProfileRequest(source=place.folder.path, **asked), place.environment, print).document
+    assert isinstance(found, Recorded) and [e.missing for e in found.exports] == [wanted]
+
+
+def test_without_a_driver_the_exporter_beside_msprof_is_used_and_that_is_said(place: Place) -> None:
+    place.msprof("")
+    (place.root / "bin" / "msprof").write_text("#!/bin/sh\necho Init platform by driver failed; exit 1\n")
+    script = place.root / "profiler_tool" / "analysis" / "msprof" / "msprof.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import sys\nsys.argv.append('--output=' + sys.argv[-1])\n" + MSPROF + "write()")
+    found = place.export()
+    assert found.proofs[0].kernels == 10
+    assert [str(line) for line in found.warnings] == [
+        f"{place.root}/bin/msprof finds no driver: {script} is used instead"
+    ]
 
 
 # ---- words ----
