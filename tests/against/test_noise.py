@@ -102,6 +102,11 @@ def test_variance_of_means_by_the_sum_over_all_pairs() -> None:
     assert inflation(50, 0) == 1
 
 
+def test_neighbours_that_are_equal_share_their_ranks_by_hand() -> None:
+    """Ranks 1½, 1½, 4 and 3, about their mean -1, -1, 1½, ½: neighbours make ¼ of 4½, and (1 + 3/18)/4 more."""
+    assert autocorrelation(np.array([7.0, 7, 900, 8])) == pytest.approx(1 / 18 + 7 / 24)
+
+
 @given(whole, whole, st.integers(-(10**9), 10**9))
 def test_an_interval_moves_with_the_samples_and_turns_with_the_sides(old: list[int], new: list[int], by: int) -> None:
     found, back = judged(old, new), judged(new, old)

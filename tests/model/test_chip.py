@@ -37,6 +37,12 @@ from npuperf.model.chip import (
         ("Ascend350_354f", 14, 28, None),
         ("Ascend350_355e", 16, 32, None),
         ("Ascend310P3", 8, 7, None),
+        ("Ascend310P1", 10, 8, None),
+        ("Ascend310B4", 1, 1, None),
+        ("Ascend910A", 32, 0, None),
+        ("Ascend910ProA", 32, 0, None),
+        ("Ascend910PremiumA", 32, 0, None),
+        ("Ascend910ProB", 30, 0, None),
     ],
 )
 def test_what_is_known_of_a_chip(soc: str, cube: int, vector: int, mhz: int | None) -> None:

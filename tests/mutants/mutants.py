@@ -56,7 +56,10 @@ ELSEWHERE = {
         *("tests/show/test_escape.py", "tests/show/test_kernel_names.py"),
     ],
     "device": ["tests/analyze/test_witness.py", "tests/job/test_unknown_size.py"],
-    "model": ["tests/against/test_noise.py", "tests/device", "tests/readers/test_context.py"],
+    "model": [
+        *("tests/against/test_noise.py", "tests/analyze/test_cut_documents.py", "tests/device"),
+        *("tests/readers/test_context.py", "tests/readers/test_exports.py"),
+    ],
     "show": ["tests/test_messages.py", "tests/analyze/test_real_sentences.py"],
     "cli": ["tests/test_api.py", "tests/test_streams.py", "tests/show/test_notebook.py", "tests/tune/test_trust.py"],
 }
