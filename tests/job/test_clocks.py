@@ -126,9 +126,9 @@ def test_a_jump_of_the_clock_is_a_contradiction() -> None:
     assert offsets(clocks) == [0, -25] and clocks.used.tolist() == [8, 8]
 
 
-@pytest.mark.parametrize("ppm", [-40.0, 12.0])
+@pytest.mark.parametrize("ppm", [-40.0, 12.0, 480.0, 520.0])
 def test_drift_is_found(ppm: float) -> None:
-    """Over 40 operations in 4 s rank 1's clock gains ``ppm``; ends are rounded to 1 µs of luck."""
+    """Over 40 operations in 4 s rank 1's clock gains ``ppm``, up to 500; ends are rounded to 1 µs of luck."""
     luck = np.random.default_rng(5).integers(-1_000, 1_000, 50)
 
     def dial(time: int) -> int:
@@ -136,6 +136,9 @@ def test_drift_is_found(ppm: float) -> None:
 
     times = [(a, e + int(luck[i])) for i, (a, e) in enumerate(every(40, apart=100 * MS))]
     clocks = align(seen([ahead(0), dial], times), 2)
+    if ppm > 500:
+        assert not clocks.drift.any()
+        return
     assert clocks.drift[1] * 1e6 == pytest.approx(-ppm, abs=0.5)
     at = np.array([dial(2_000 * MS)], np.int64)
     assert clocks.corrected(np.array([1]), at)[0] == pytest.approx(2_000 * MS, abs=2 * US)

@@ -194,6 +194,20 @@ def test_a_rank_like_its_peers(seed: int) -> None:
     assert found.length.tolist() == [lengths(slow), lengths(job)]
 
 
+def test_of_peers_that_take_part_in_other_operations_only_the_end_counts() -> None:
+    """Rank 1 comes to x after 60 µs, and after 60 more to all, as rank 0 shall; rank 2 has 150 in all, rank 1 180."""
+    programs: Programs = {
+        0: [Work(100), "x/0", Work(100), "all/0", Work(100)],
+        1: [Work(60), "x/0", Work(60), "all/0", Work(60)],
+        2: [Work(50), "all/0", Work(100)],
+    }
+    job = Made(programs, {"x/0": 5, "all/0": 5}, [group([0, 1], None, "x"), group(range(3), None, "all")], {}).build()
+    change = level_ranks(job, [(np.array([0]), np.array([1, 2]))])
+    assert change.to_block is not None and change.tail is not None
+    assert change.to_block[job.to_block.rank == 0].tolist() == [60 * US, 60 * US]
+    assert change.tail.tolist() == [30 * US, 60 * US, 100 * US]
+
+
 def test_stages_of_one_rank_are_calmed_and_of_them_only_those_that_are_asked_for() -> None:
     """Their hosts take 10, 20, 50 and 90 µs: what is beyond the lower median, 20, goes. The rest is 10, 5 and 1 µs."""
     programs: Programs = {r: [Work(10, host), "all/1", Work(1)] for r, host in enumerate((10, 20, 50, 90))}

@@ -97,6 +97,13 @@ def test_a_slow_transfer_elsewhere_is_blamed_on_its_group() -> None:
     assert blamed(programs, transfer, SQUARE)[1] == {"group t0": 140}
 
 
+def test_what_kept_it_with_a_rank_that_is_not_here_is_unknown() -> None:
+    """Rank 1 stays 70 in an operation with rank 2, of which nobody knows how much of it was waiting."""
+    programs: dict[int, list[Item]] = {0: ["dp/0", Work(100), "dp/1"], 1: ["dp/0", Work(100), "x/0", "dp/1"]}
+    groups = [*DP2, group([1, 2], "x", "x")]
+    assert blamed(programs, {"dp/0": 5, "dp/1": 5, "x/0": 70}, groups)[1] == {"unknown": 70}
+
+
 def test_each_step_counts_from_the_last_time_together() -> None:
     """Rank 1 is 40 late, then rank 0 is 25 late: each is blamed for its own."""
     programs = {
@@ -271,3 +278,24 @@ def test_a_step_in_which_something_else_kept_it_makes_a_rank_no_less_late() -> N
     for late, steady in (([120, 120, 300, 120, 120, 120], [3]), ([100, 100, 300, 100, 120, 100], [])):
         ranks, job = outside_of_steps({**{r: [100] * 6 for r in range(3)}, 3: late}, [*range(-1, 6)])
         assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
+
+
+def test_who_begins_late_is_mended_beside_who_works_longer_and_begins_a_little_later() -> None:
+    """Rank 5 begins 1200 µs late, rank 4 60; of 8 times 100 µs rank 3 takes 20 longer, rank 4 100.
+
+    Without 5 the first operation waits for 60 + 200 instead of 1300, without 4 seven ones for 120 instead of 200; only
+    once both are like their peers eight do for rank 3.
+    """
+    programs = {r: [item for n in range(8) for item in (Work(us), f"dp/{n}")]
+                for r, us in enumerate((100, 100, 100, 120, 200, 100))}  # fmt: skip
+    transfer = {f"dp/{n}": 10 for n in range(8)}
+    ranks = [replace(r, operations=replace(r.operations, step=ints(range(8))), step_number=ints(range(8)),
+                     span_ns=r.end - r.begin)
+             for r in told(programs, transfer, [group(range(6), "dp", "dp")], {4: 60, 5: 1200})]  # fmt: skip
+    job = study_job(ranks, load_thresholds())
+    assert job is not None
+    assert [(c.places, c.saved / US, c.behind and sum(c.behind) / 2 / US) for c in job.causes] == [
+        ((5,), 1040, None),
+        ((4,), 7 * 80, None),
+        ((3,), 0, 8 * 20),
+    ]
