@@ -60,7 +60,7 @@ ELSEWHERE = {
         *("tests/against/test_noise.py", "tests/analyze/test_cut_documents.py", "tests/device"),
         *("tests/readers/test_context.py", "tests/readers/test_exports.py"),
     ],
-    "show": ["tests/test_messages.py", "tests/analyze/test_real_sentences.py"],
+    "show": ["tests/test_messages.py", "tests/advise/test_explain.py", "tests/analyze/test_real_sentences.py"],
     "cli": ["tests/test_api.py", "tests/test_streams.py", "tests/show/test_notebook.py", "tests/tune/test_trust.py"],
 }
 #: ROOM=maxplus: changes of the compiled program of the replay.

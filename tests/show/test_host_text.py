@@ -20,3 +20,13 @@ def test_a_copy_that_the_host_waits_for_has_no_recorded_direction() -> None:
     syncs = [replace(site, kind="copy") for site in device.syncs]
     said = str(render(replace(result, devices=[replace(device, syncs=syncs)]), "text", View(width=200)))
     assert "sync (copy, direction not recorded)" in said
+
+
+def test_a_call_is_worth_a_line_from_a_fiftieth_of_the_time() -> None:
+    result = run(AnalyzeRequest(path=SAMPLE))
+    device = result.devices[0]
+    worth = -(-device.window.span_ns // 50)
+    idle = {"enough": worth, "too_little": worth - 1}
+    syncs = [replace(device.syncs[0], torch_op=name, idle_ns=ns) for name, ns in idle.items()]
+    said = str(render(replace(result, devices=[replace(device, syncs=syncs)]), "text", View(width=200)))
+    assert ": enough from" in said and "too_little" not in said

@@ -17,8 +17,8 @@ from npuperf.show.words import thresholds_line
 SAMPLE = ROOT / "samples" / "memory_ascend_pt"
 
 
-def screen_of(*options: str) -> str:
-    return run_cli(["analyze", str(SAMPLE), "--no-cache", *options], columns=80).stdout
+def screen_of(*options: str, columns: int = 80) -> str:
+    return run_cli(["analyze", str(SAMPLE), "--no-cache", *options], columns=columns).stdout
 
 
 def test_a_term_of_nothing_is_left_out_and_a_leak_is_told_once() -> None:
@@ -30,6 +30,11 @@ def test_a_term_of_nothing_is_left_out_and_a_leak_is_told_once() -> None:
 def test_groups_of_one_line_of_code_are_told_apart() -> None:
     rows = [line for line in screen_of().splitlines() if line.startswith("  activation?  aten::mm")]
     assert len(rows) == 2 and len(set(rows)) == 2
+
+
+def test_what_a_group_is_made_of_and_its_size_have_room_on_any_screen() -> None:
+    heads = [line.split() for line in screen_of(columns=60).splitlines() if line.split()[:1] == ["class"]]
+    assert heads == [["class", "operator", "MiB", "where"]]
 
 
 def test_only_classes_that_are_inferred_have_a_question_mark() -> None:

@@ -97,8 +97,10 @@ def test_phases_steps_and_other_idle_time_are_the_results(path: Path, tmp_path: 
     for device in result.devices:
         origin = device.origin_ns
         phases = of(trace, device, "Phases")
-        assert [(s.start - origin, s.end - origin, s.args["verdict"]) for s in phases] == [
-            (p.start_ns, p.end_ns, p.bound) for p in device.phases
+        told_of = [(s.start - origin, s.end - origin, s.args["verdict"], s.args.get("label")) for s in phases]
+        labels = [None if p.label is None else str(p.label) for p in device.phases]
+        assert told_of == [
+            (p.start_ns, p.end_ns, p.bound, label) for p, label in zip(device.phases, labels, strict=True)
         ]
         for piece, phase in zip(phases, device.phases, strict=True):
             shares = piece.args["shares"]

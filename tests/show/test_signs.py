@@ -1,4 +1,4 @@
-"""Bars, sparklines and meters: by hand, and by what must hold for all of them."""
+"""Bars, sparklines and meters, and what is saved in words: by hand, and by what must hold for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from npuperf.show.words import any_of, grouped, heights, in_letters, level, meter, spark, thinned, widths
+from npuperf.show.words import any_of, grouped, heights, in_letters, level, meter, saving, spark, thinned, widths
 
 
 def test_widths_by_hand() -> None:
@@ -74,3 +74,21 @@ def test_groups_by_hand() -> None:
     assert thinned([0.0, 1.0, 0.5, 0.5], 2) == [0.5, 0.5]
     assert thinned([0.25] * 6, 5) == [0.25] * 3 and thinned([1.0] * 7, 6) == [1.0]
     assert thinned([0.5, 0.5], 2) == [0.5, 0.5] and thinned([1.0], 0) == [] and thinned([], 9) == []
+
+
+@pytest.mark.parametrize(
+    ("us", "percents", "said"),
+    [
+        ((0, 0), (0.0, 0.0), "saves nothing"),
+        ((2, 5), (1.0, 2.5), "saves 2.00–5.00 us per step (1.0–2.5 %)"),
+        ((0, 5), (0.0, 2.5), "saves up to 5.00 us per step (2.5 %)"),
+        ((1, 5), (0.04, 2.5), "saves up to 5.00 us per step (2.5 %)"),  # 0.0 % is nothing
+        ((-3, 5), (-1.5, 2.5), "saves up to 5.00 us per step (2.5 %)"),
+        ((-5, -2), (-2.5, -1.0), "costs 2.00–5.00 us per step (1.0–2.5 %)"),
+        ((-5, 0), (-2.5, 0.0), "costs 0–5.00 us per step (0–2.5 %)"),
+    ],
+)
+def test_what_is_saved_by_hand(us: tuple[int, int], percents: tuple[float, float], said: str) -> None:
+    times = us[0] * 1000, us[1] * 1000
+    assert str(saving(times, percents)) == said
+    assert str(saving(times, percents, per="window")) == said.replace("per step", "in all")

@@ -39,6 +39,12 @@ def test_tables_have_names_of_their_own_and_one_is_usual(everything: dict[str, D
             assert len(set(keys)) == len(keys), table.name
 
 
+def test_what_a_row_of_an_analysis_is_about_stays_on_the_narrowest_screen() -> None:
+    """But for rows that are a device, and the parts of a step, which their order tells."""
+    unkept = {t.name for t in tables_of(Result) if not any(c.weight == 0 and not c.quiet for c in t.columns)}
+    assert unkept == {"devices", "recorded", "efficiency_devices", "typical"}
+
+
 def test_every_table_of_every_document_has_every_format(everything: dict[str, Document]) -> None:
     for document in everything.values():
         for table in tables_of(type(document)):
