@@ -33,6 +33,7 @@ from npuperf.model.job_result import PipelineStep, StageTrack
 from npuperf.model.parts import Model
 from npuperf.model.result import (
     Blame,
+    CoresOverTime,
     Device,
     Elasticity,
     OddStep,
@@ -485,11 +486,18 @@ def test_pictures_say_what_they_show() -> None:
                 assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and svg.get("aria-label"))
 
 
+#: What is swept over time where no kernel uses cores of either kind.
+NO_SIDES = CoresOverTime(
+    cube=None, vector=None, by_type=[], together=[], pairs=[], contention=[], contended_ns=None, contention_reason=None
+)
+
+
 @pytest.mark.parametrize(
     "document",
     [
         replace(result_of(None), devices=[]),
         alone(partition=partition(0)),
+        alone(partition=partition(0), cores=replace(alone().devices[0].cores, over_time=NO_SIDES)),
         Tuning(mode=None, status="failed", recovered=False, files=()),
         ResultChanges(comparison=Comparison(old="a", new="b", verdict="same")),
         BankChanges(bank=BankDiff(before="a", after="b", records_before=0, records_after=0)),

@@ -279,6 +279,13 @@ def test_the_first_wait_of_each_cause_has_a_place_beside_hundreds_of_longer_ones
     assert (start, end) == (3_009_300, 3_009_600)
 
 
+def test_of_calls_that_are_alike_the_longest_has_the_place(tmp_path: Path) -> None:
+    kernels = [K(0, 1_000, launch=-900), K(20_000, 25_000, launch=4_000), K(50_000, 10_000)]
+    host = [H("AscendCL@aclrtSynchronizeStream", start, dur) for start, dur in ((30_000, 10_000), (42_000, 3_000))]
+    picture, _, _ = drawn(ascend_pt(tmp_path, kernels, host=host))
+    assert picture.places["sync", "AscendCL@aclrtSynchronizeStream"] == (30_000, 40_000)
+
+
 def test_a_host_thread_shows_events_as_they_are_nested(tmp_path: Path) -> None:
     host = [
         H("train.py(7): main", -1_000, 60_000, python=True),
