@@ -41,7 +41,7 @@ def test_each_recording_is_told_with_its_own_steps(processes: list[ProcessStatus
 
 
 @pytest.mark.parametrize(("steps", "said"), [(1, ["1 step shows"]), (4, ["4 steps show"]), (5, [])])
-def test_the_fewest_steps_of_those_that_recorded_are_enough_for_a_comparison_or_not(steps: int, said: list[str]) -> None:
+def test_the_fewest_steps_of_those_that_recorded_are_enough_to_compare_or_not(steps: int, said: list[str]) -> None:
     """One more process recorded more of them, and another nothing."""
     processes = process(7, tuple(range(steps)), 1), process(8, tuple(range(9)), 1), process(9, ())
     sheet = recorded(Recorded(folder="result", processes=processes, proofs=(Proof(path="7_1", events=9),)), View())
