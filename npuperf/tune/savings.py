@@ -268,7 +268,7 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
         unnamed[calls] = False
     by_type = _calls(usage.types.lower(), {t for of_name in types.values() for t in of_name}, unnamed)
     worth, none = np.zeros(len(usage.dur), np.int64), np.empty(0, np.int64)
-    rows = []
+    rows, called = [], set[str]()
     for name, of_name in tuned.items():
         # What is saved per call, ns: least and most, where strategies compete or add up. An operator that has one of
         # them several times says nothing certain about a call.
@@ -286,12 +286,13 @@ def savings(entries: Sequence[Entry], usage: Usage) -> tuple[tuple[Saving, ...],
         worth[felt] = np.maximum(worth[felt], most)
         least = np.minimum(max(best) if certain else 0, usage.dur[felt]) if named else none
         row = _saving(name, "name" if named else "type", len(calls), least, most, usage.steps)
-        rows.append(_as_replayed(row, usage.worth.most(types[name])))
+        own = usage.types.take(calls).compact().names
+        rows.append(_as_replayed(row, usage.worth.most(own)))
+        called.update(own)
     if rows and all(row.basis == "none" for row in rows):
         return tuple(rows), None
     total = sum(row.least_ns for row in rows), int(worth.sum()) // usage.steps
-    limit = usage.worth.most([t for of_name in types.values() for t in of_name])
-    if limit is not None:  # then all of them were replayed together, too
+    if usage.worth.most([*called]) is not None:  # then all of them were replayed together, too
         total = min(total[0], usage.worth.together), min(total[1], usage.worth.together)
     return tuple(sorted(rows, key=lambda row: -row.most_ns)), total
 

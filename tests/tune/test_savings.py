@@ -257,6 +257,19 @@ def test_what_was_tuned_saves_no_more_than_the_step_feels(tmp_path: Path) -> Non
     assert "the step is shorter by 0 ns" in str(found["big_3"].reason)
     assert found["mm_1"].most_ns == 750_000
     assert total[1] <= 1_500_000
+    for most in (750_000, 749_999):  # only the latter says more than the tuning does
+        (row,), _ = savings(cases[1:], dataclasses.replace(profiled.usage, worth=Worth({"MatMulV2": most}, most)))
+        assert (row.most_ns, row.reason is None) == (most, most == 750_000)
+
+
+def test_it_is_replayed_what_was_tuned(place: Place) -> None:
+    """Two MatMulV3 a step are 4 us shorter, and no step is; Add and SoftmaxV2, which are not there, save nothing."""
+    profile = beside_an_allreduce(place.root / "elsewhere", 1_500_000)
+    result = place.root / "aoe_result_opat_20260101120000000_pid7.json"
+    result.write_text(json.dumps(LISTED).replace("MatMulV2", "MatMulV3"))
+    found = document(place.run("--from", str(result), "--run", str(profile), "--format", "json"))
+    assert found["saved_ns"] == [0, 0]
+    assert "the step is shorter by 0 ns" in str([one["reason"] for one in found["savings"] if one["basis"] == "type"])
 
 
 def test_a_host_bound_program_is_not_tuned(place: Place) -> None:

@@ -50,6 +50,11 @@ def test_one_that_is_wrong_is_enough(tmp_path: Path) -> None:
     assert found.status == "warn" and "train.py:2 sets it to 2" in str(found.found)
 
 
+def test_only_a_programs_text_sets_it(tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("static_memory_policy = 2")
+    assert str(check(tmp_path, "x = 1").found) == "not set in train.py; modules that it imports were not read"
+
+
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     assert check(tmp_path, None).status == "unknown"
     shell = TuningJob("op", Script(("bash", "run.sh"), adapter=True, folder=tmp_path))
