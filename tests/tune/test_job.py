@@ -114,6 +114,11 @@ def test_the_run_directory_knows_the_program(place: Place) -> None:
     assert nothing.returncode == 2 and "npuperf profile train.py first" in nothing.stderr
 
 
+def test_a_script_alone_is_pythons(tmp_path: Path) -> None:
+    words = dump_command(["train.py", "-x"], tmp_path / "dump")
+    assert (words[0], words[2:]) == ("python3", (str(tmp_path / "dump"), "train.py", "-x"))
+
+
 @pytest.mark.parametrize(
     "command", [["bash", "run.sh"], ["torchrun", "train.py"], [sys.executable, "-c", "pass"], [sys.executable]]
 )

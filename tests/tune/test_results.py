@@ -289,6 +289,8 @@ def test_what_two_runs_tuned_differently(tmp_path: Path) -> None:
     ]
     assert {row.verdict for row in found.rows} == {found.verdict} == {"cannot_tell"}  # one time each: no noise is known
     assert found.unchanged == 1
+    many = read_results([write("3", dict.fromkeys("hbfcdegija", (5, 1)))])
+    assert [row.name for row in compare_tunings(many, replace(many, entries=())).rows] == list("abcdefghij")
     again = compare_tunings(read_results([first]), read_results([first]))
     assert (again.verdict, again.rows, again.unchanged) == ("same", (), 3)
     half = replace(read_results([first]), status="incomplete")
