@@ -71,9 +71,11 @@ def test_steps_and_findings_print_as_sentences(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in steps] == ["step 11", "step 12", "[2 × 17"]
     assert type(run.steps.head(1)) is pd.DataFrame
     problem = next(f for f in run.result.findings if f.status == "problem")
-    first = repr(run.findings).splitlines()[0]
+    first, *others, _ = repr(run.findings).splitlines()
     assert first.startswith(str(problem.title))
     assert first.endswith("→ " + str(problem.next))
+    unknown = [f for f in run.result.findings if f.status == "cannot_tell"]
+    assert others == [f"cannot tell: {str(f.title)}: {str(f.needs)}" for f in unknown]
     assert "<li>step 11: " in run.steps._repr_html_()
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import ROOT, run_cli
 
@@ -131,7 +132,7 @@ def test_an_internal_error_is_kept_without_anything_of_the_users(
     report = file.read_text()
     assert done.returncode == 70 and str(file) in done.stderr.replace("\n  ", "")
     assert "KeyError" in report and "test_odd_terminals.py" in report and "npuperf/cli/__init__.py:" in report
-    assert "analyze … --top …" in report
+    assert "analyze … --top …" in report and f"\nmsgspec {msgspec.__version__}\n" in report
     assert secret not in report and str(SAMPLE) not in report and str(ROOT) not in report
     assert file.stat().st_mode & 0o777 == 0o600
 

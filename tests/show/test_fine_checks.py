@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from npuperf.base.messages import say
 from npuperf.show.formats import View, render
+from npuperf.show.language import text
+from npuperf.show.result_sheet import result_sheet
 
 
 def test_what_one_rank_has_a_problem_with_is_not_fine() -> None:
@@ -14,6 +16,9 @@ def test_what_one_rank_has_a_problem_with_is_not_fine() -> None:
     problem = finding("casts", 2)
     fine = replace(problem, status="ok", title=say("casts between dtypes"), rank=0)
     other = replace(fine, rule="copies", title=say("copies and transposes"))
-    said = render(result_of(pipeline_job(), findings=[problem, fine, other]), "text", View(width=80, full=True))
+    result = result_of(pipeline_job(), findings=[problem, fine, other])
+    said = render(result, "text", View(width=80, full=True))
     assert problem.status == "problem" and str(problem.title) in str(said)
     assert "copies and transposes" in str(said) and "casts between dtypes" not in str(said)
+    (findings,) = [block for block in result_sheet(result, View(), ()).blocks if block.id == "findings"]
+    assert [(str(line.label), text(line.content)) for line in findings.after] == [("no problem", str(other.title))]
