@@ -75,7 +75,7 @@ def test_steps_and_findings_print_as_sentences(tmp_path: Path) -> None:
     assert first.startswith(str(problem.title))
     assert first.endswith("→ " + str(problem.next))
     unknown = [f for f in run.result.findings if f.status == "cannot_tell"]
-    assert others == [f"cannot tell: {str(f.title)}: {str(f.needs)}" for f in unknown]
+    assert others == [f"cannot tell: {f.title!s}: {f.needs!s}" for f in unknown]
     assert "<li>step 11: " in run.steps._repr_html_()
 
 
