@@ -109,6 +109,22 @@ def test_calls_that_look_operators_up_are_told_with_what_they_cost(tmp_path: Pat
     assert blamed == told["host_wait_ns"] > 0
 
 
+@pytest.mark.parametrize(
+    ("compiling", "shapes", "compiled", "unclear"),
+    [(None, "", None, True), (None, "8,4", None, False), (0, "", 0, False), (1_000, "", 0, False)],
+)
+def test_shapes_are_asked_for_where_neither_they_nor_compiling_is_recorded(
+    tmp_path: Path, compiling: int | None, shapes: str, compiled: int | None, *, unclear: bool
+) -> None:
+    host = [h if h.name.endswith("Execute") else replace(h, dur=compiling) for h in looked_up()
+            if compiling is not None or h.name.endswith("Execute")]  # fmt: skip
+    folder = ascend_pt(tmp_path, [replace(k, type="Conv2D", shapes=shapes) for k in starved()], host=host)
+    found = answer(folder, "online_compile")
+    told = [found.evidence[name] for name in ("compiled", "longest_compile_ns", "shapes_known")]
+    assert told == [compiled, compiling, 100 if shapes else 0]
+    assert ("tells whether their shapes recur" in steps_of(found)) == unclear
+
+
 def test_calls_are_of_the_window_by_the_device_s_clock(tmp_path: Path) -> None:
     """It is 10 µs behind at least: a call that launches nothing, 5 µs after the last kernel's end, is in time."""
     late, end = 20_000, 99 * 40_000 + 6_000

@@ -293,16 +293,21 @@ def test_sizes_of_copies_must_be_recorded(tmp_path: Path) -> None:
 # --- moves that matmuls take ---------------------------------------------------------------------------------------
 
 
-def followed(tmp_path: Path, type: str, moved: dict[str, str], taken: dict[str, str], drop: str = "") -> Finding:
-    """10 ms of additions, and twice a move of 1 ms before a matmul, of which one takes another shape."""
+def followed(
+    tmp_path: Path, type: str, moved: dict[str, str], taken: dict[str, str], drop: str = "", **before: dict[str, str]
+) -> Finding:
+    """10 ms of additions, and twice a move of 1 ms before a matmul, of which one takes another shape.
+
+    ``before``: more kernels of that type that come before the first of them, by name.
+    """
     kernels = busy(type="Add", core="AI_VECTOR_CORE", block=48)
-    for name in ("moved", "taken", "moved", "other"):
-        made = type if name == "moved" else "MatMulV3"
+    for name in (*before, "moved", "taken", "moved", "other"):
+        made = "MatMulV3" if name in ("taken", "other") else type
         kernels.append(beside(kernels, 1_000_000, name=name, type=made, core="AI_CORE", block=20))
     folder = ascend_pt(tmp_path, kernels)
     path = folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv"
     rows = list(csv.DictReader(path.read_text().splitlines()))
-    cells = {"moved": moved, "taken": taken, "other": matmul(64, 64, 64)}
+    cells = {**before, "moved": moved, "taken": taken, "other": matmul(64, 64, 64)}
     for row in rows:
         row |= {name: cells.get(row["Name"], {}).get(name, "N/A") for name in (*ENDS, "Input Shapes")}
     with path.open("w", newline="") as file:
@@ -323,6 +328,13 @@ def test_a_transpose_that_the_next_matmul_takes_is_named(tmp_path: Path) -> None
     assert str(found.title).startswith("7.1 % of compute time moves or casts what the next matmul takes (inferred")
     assert "Transpose before MatMulV3" in str(found.title) and ".contiguous()" in str(found.next)
     assert found.evidence["time_ns"] == {"transposes": 1_000_000, "casts": 0, "conversions": 0}
+
+
+def test_both_inputs_of_a_matmul_may_be_moved_right_before_it(tmp_path: Path) -> None:
+    """Of three transposes in a row the last two are those of its inputs; the first comes too early."""
+    left = {**copied("4096,512"), "Output Shapes": "512,4096"}
+    found = followed(tmp_path, "Transpose", TURNED, matmul(512, 4096, 1024), early=left, left=left)
+    assert found.status == "problem" and found.evidence["count"] == 2 and found.gain_ns_per_step == (0, 1_000_000)
 
 
 def test_a_cast_that_the_next_matmul_takes_has_advice_of_its_own(tmp_path: Path) -> None:

@@ -165,6 +165,12 @@ def test_an_optimizer_is_replaced_only_where_it_is_not_fused(
     assert advised(found, "foreach=True") == foreach
 
 
+def test_an_optimizer_may_be_there_where_no_operator_of_torch_is_recorded(tmp_path: Path) -> None:
+    found = finding(tmp_path / "none", Run(ops=(), type="ReluGrad"))
+    assert advised(found, FUSED) and "fused one for, which the profile does not tell" in str(found.alternatives)
+    assert "an optimizer of torch" in reasons(finding(tmp_path / "some", Run(ops=BACKWARD)), FUSED)
+
+
 @pytest.mark.parametrize("call", ["AscendCL@aclmdlRIExecuteAsync", "Model@ModelExecute"])
 def test_who_runs_a_graph_is_not_told_to_use_one(tmp_path: Path, call: str) -> None:
     name = "aclnnAdd_Add_Add" if "RI" in call else "Add_17"

@@ -383,3 +383,21 @@ def test_what_is_missing_of_the_environment_is_named(profiles: dict[int, DeviceP
     assert "ASCEND_GLOBAL_LOG_LEVEL" in str(found.needs)
     assert "ACLNN_CACHE_LIMIT" not in str(found.needs)
     assert "HCCL_DETERMINISTIC" not in str(found.needs)  # nothing is transferred
+
+
+@pytest.mark.parametrize(
+    ("kind", "kineto", "rule", "said"),
+    [
+        ("calls of CANN", False, "sync_points",
+         "calls of the runtime are not recorded: record with npuperf profile --level 1"),
+        ("calls of CANN", True, "sync_points",
+         "calls of the runtime are not recorded: record again with torch.profiler, activities CPU and CUDA"),
+        ("core counts", False, "core_limit", "core counts are unknown: there is no info.json.N with the data"),
+        ("block counts", False, "core_limit", "no kernel has a Block Dim above 0: record with npuperf profile"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named_with_what_supplies_it(
+    kind: str, rule: str, said: str, profiles: dict[int, DeviceProfile], *, kineto: bool
+) -> None:
+    found = answers(TABLE[kind][0](replace(profiles[WAITING], kineto=kineto)))[rule]
+    assert found.status == "cannot_tell" and str(found.needs).startswith(said)

@@ -90,15 +90,21 @@ def test_nothing_is_said_where_memory_sufficed(tmp_path: Path) -> None:
     assert ran_out(dump(allocator.snapshot(), tmp_path / "snapshot.pickle")) is None
 
 
-def test_a_setting_that_reserves_less_is_named_with_its_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("older", [0, 40 * MIB])  # in use when the history begins
+def test_a_setting_that_reserves_less_is_named_with_its_bytes(tmp_path: Path, older: int) -> None:
     allocator = Allocator()
+    allocator.recording = False
+    if older:
+        allocator.malloc(older - PADDING, 7, LIBRARY, MODEL)
+    allocator.recording = True
     for step in range(10):  # each step asks for a little more, so that no piece is ever large enough
         allocator.free(allocator.malloc((100 + 4 * step) * MIB - PADDING, 7, LIBRARY, FORWARD))
     path = dump(allocator.snapshot(), tmp_path / "snapshot.pickle")
     (found,) = [f for f in analyze_path(path, no_cache=True).findings if f.rule == "segment_settings"]
-    recorded = sum(100 + 4 * step for step in range(10)) * MIB
-    assert (found.evidence["recorded_bytes"], found.evidence["expandable_bytes"]) == (recorded, 140 * MIB)
-    assert found.gain_bytes == (recorded - 140 * MIB, recorded - 140 * MIB)
+    recorded, saved = older + sum(100 + 4 * step for step in range(10)) * MIB, sum(100 + 4 * i for i in range(9)) * MIB
+    held = [found.evidence[f"{name}_bytes"] for name in ("recorded", "older", "expandable")]
+    assert held == [recorded, older, recorded - saved + 4 * MIB]  # 136 MiB in pages of 20
+    assert found.gain_bytes == (0 if older else saved - 4 * MIB, saved - 4 * MIB)
     assert found.severity == "high" and "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True" in str(found.next)
 
 
