@@ -194,8 +194,10 @@ def without_sources(value: Any) -> Any:
 
 def test_the_job_is_that_of_its_ranks(tmp_path: Path) -> None:
     """Waits, transfers, steps and the slow stage are those that kernels and communication of the ranks tell."""
-    summed = analyze_path(write_text(tmp_path / "cluster_analysis_output"))
+    folder = write_text(tmp_path / "cluster_analysis_output")
+    summed = analyze_path(folder)
     own = analyze_path(SAMPLE)
+    assert {*map(Path, summed.input.files)} == {*folder.iterdir()}
     assert summed.cluster is not None and own.cluster is not None
     assert waits(summed).keys() == waits(own).keys() == {0, 1, 2, 3}
     for rank, (wait, transfer) in waits(own).items():

@@ -91,7 +91,7 @@ def test_raw_data_beside_a_profile_is_said_and_alone_an_error(tmp_path: Path) ->
         find(raw.parent)
     assert str(caught.value.what).startswith(f"{raw}: raw profiling data that was")
     assert str(caught.value.hint) == f"npuperf profile --export {raw}"
-    (tmp_path / "c" / raw.name / "device_0" / "data").mkdir(parents=True)
+    (tmp_path / "c" / "host_1_20250101000000000_ascend_pt" / raw.name / "device_0" / "data").mkdir(parents=True)
     with pytest.raises(InputError, match="raw profiling data of 2 profiles that was") as caught:
         find(tmp_path)
     assert str(caught.value.hint) == f"npuperf profile --export {tmp_path}"

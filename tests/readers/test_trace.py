@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from npuperf.base.errors import InputError
 from npuperf.base.messages import say
 from npuperf.readers import pieces
 from npuperf.readers.log import ReadLog
-from npuperf.readers.trace import read_trace
+from npuperf.readers.trace import no_gc, read_trace
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -92,3 +93,12 @@ def test_a_damaged_event_anywhere_takes_no_other_with_it(tmp_path: Path, name: s
         trace = read_trace([path], log)
         assert (len(trace.slices), [loss.rows for loss in log.lost]) == (len(texts) - 1, [1]), at
         assert "damaged event" in str(log.lost[0].reason)
+
+
+def test_the_garbage_collector_is_held_and_then_as_before() -> None:
+    for was_on in (False, True):
+        (gc.enable if was_on else gc.disable)()
+        with pytest.raises(InputError), no_gc():
+            assert not gc.isenabled()
+            raise InputError(say("cut short"))
+        assert gc.isenabled() == was_on
