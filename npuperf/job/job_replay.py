@@ -525,16 +525,11 @@ def _paced(job: JobProgram, track: _Track, peers: Sequence[_Track]) -> dict[str,
 
     That passes while the track is not blocked; between operations it goes evenly.
     """
-    order, own = _own_times(job, track)
-    others = [_own_times(job, peer, blocked=True) for peer in peers]
-    unknown = np.full(len(own) - 1, np.nan)  # where they take part in others, only the end counts
-    table = np.stack([t if np.array_equal(kinds, order) else np.append(unknown, t[-1]) for kinds, t in others])
-    count = np.isfinite(table).sum(axis=0)
-    middle = np.sort(table, axis=0)[np.maximum(count - 1, 0) // 2, np.arange(len(own))]  # NaN is sorted last
-    known = np.isfinite(own) & np.isfinite(middle)
-    by_time = np.flatnonzero(known)[np.argsort(own[known], kind="stable")]
-    mine, theirs = (np.append(0.0, times[by_time]) for times in (own, middle))
-    theirs = np.maximum.accumulate(theirs)
+    order, own, _ = _own_times(job, track)
+    known = np.flatnonzero(np.isfinite(own))
+    known = known[np.argsort(own[known], kind="stable")]
+    mine = np.append(0.0, own[known])
+    theirs = lower_median(np.stack([_at_pace(job, peer, order, known, mine) for peer in peers]))
     held, starts, tail = track.held, track.starts, track.tail
     reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
     whole = np.append(reached, own[-1])
@@ -549,11 +544,26 @@ def _paced(job: JobProgram, track: _Track, peers: Sequence[_Track]) -> dict[str,
     }
 
 
-def _own_times(job: JobProgram, track: _Track, *, blocked: bool = False) -> tuple[I64, F64]:
-    """Return what a track's operations are, and its own time (ns) when it came to each; the last is that of its end.
+def _at_pace(job: JobProgram, peer: _Track, order: I64, known: I64, mine: F64) -> F64:
+    """Return a peer's own times (ns) when it came to a track's ``known`` operations, and 0 before.
 
-    An operation is of a type, in the n-th group that it took part in; alike ones are in order. NaN: begun by
-    the end of another operation; ``blocked``: only where its track went on meanwhile, else the rank had come there.
+    ``order``: what that track's are; ``mine``: its own times there. What is not known of the peer lies evenly between,
+    and not after what it was blocked by.
+    """
+    kinds, times, latest = _own_times(job, peer)
+    if not np.array_equal(kinds, order):  # it takes part in others: only its end counts
+        return np.asarray(mine * (times[-1] / max(mine[-1], 1.0)))
+    times, latest = np.append(0.0, times[known]), np.append(np.nan, latest[known])
+    seen = np.isfinite(times)
+    evenly = np.interp(mine, mine[seen], np.maximum.accumulate(times[seen]))
+    return np.asarray(np.fmin(evenly, latest))
+
+
+def _own_times(job: JobProgram, track: _Track) -> tuple[I64, F64, F64]:
+    """Return what a track's operations are, its own time (ns) when it came to each, and by when it had; then its end's.
+
+    An operation is of a type, in the n-th group that it took part in; alike ones are in order. NaN: it was begun by the
+    end of another operation. Where its track was blocked meanwhile the rank had come there when it went on.
     """
     held, operations = track.held, track.starts
     _, first, group = np.unique(job.matched.group[operations], return_index=True, return_inverse=True)
@@ -562,14 +572,15 @@ def _own_times(job: JobProgram, track: _Track, *, blocked: bool = False) -> tupl
     reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
     at = np.maximum(np.where(job.base[operations] >= 0, job.base[operations] - held.start + 1, 0), 0)
     times = np.where(job.after[operations] >= 0, np.nan, reached[at] + job.to_start.length[operations])
-    if blocked and len(at):
+    latest = np.full(len(at), np.nan)
+    if len(at):
         begun, until = job.matched.start[operations], job.until[held]
         first = begun[0] - job.to_start.length[operations][0]  # it begins there
         release = np.append(first, job.matched.end[until])
         inside = (at < len(until)) & (begun >= release[at] + np.append(np.diff(reached), np.inf)[at] - _ROUNDING)
-        times = np.where(np.isnan(times) & inside, np.append(reached[1:], np.nan)[at], times)
+        latest = np.where(np.isnan(times) & inside, np.append(reached[1:], np.nan)[at], np.nan)
     end = reached[-1] + job.tail.length[track.tail].sum()
-    return kind[order], np.append(times[order], end)
+    return kind[order], np.append(times[order], end), np.append(latest[order], np.nan)
 
 
 def _since(job: JobProgram, rank: int, own: slice, held: slice) -> I64:
