@@ -28,6 +28,8 @@ _LIKE_PEERS: Final = 0.25
 #: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
 #: if what it takes longer is so many times what is usual between ranks and steps.
 _SURE: Final = 3
+#: However many ranks are late together, each is by so many standard errors at least.
+_SURE_TOGETHER: Final = 2
 #: Of so many steps one may be as it is for another reason.
 _MANY: Final = 5
 #: From the median distance to the standard deviation, of normally distributed values.
@@ -64,19 +66,23 @@ class Lateness(Struct, frozen=True):
 
         None where it is late in all, or where no step stands out.
         """
-        late, peers = self.by_step[rank], (self.stage == self.stage[rank]) & (np.arange(len(self.stage)) != rank)
+        late, alone = self.by_step[rank], bool(self.alone[rank])
         if self.begun[rank]:
             return tuple(self.steps[:1].tolist())
-        others = self.by_step[peers]
-        usual = _DEVIATION * float(np.median(np.abs(others))) if others.size else 0.0
+        # What it is compared with: its own other steps, and the steps of its peers, or of other ranks alone; the usual
+        # is one of them, of each step, or of each rank that is alone.
+        others = self.alone.copy() if alone else self.stage == self.stage[rank]
+        others[rank] = False
+        varies = np.abs(self.by_step[others])
+        varies = varies[varies > 0] if alone else varies
+        usual = _DEVIATION * float(np.median(varies)) if varies.size else 0.0
         most = float(late.max(initial=0.0))
         chosen = late >= max(_ALIKE * most, _SURE * usual)
         if most <= 0 or not chosen.any() or np.abs(late[~chosen]).max(initial=0.0) > _LIKE_PEERS * most:
             return ()
-        # What it is compared with: its own other steps, and the steps of its peers; the usual is one of them, of each
-        # step, or of all where it has no peers.
-        own_freedom = int(np.count_nonzero(~chosen)) - (0 if len(others) else 1)
-        compared = own_freedom + max(len(others) - 1, 0) * len(late)
+        own_freedom = int(np.count_nonzero(~chosen)) - (1 if alone else 0)
+        beside = int(np.count_nonzero(others))
+        compared = own_freedom + (beside * (len(late) - 1) if alone else max(beside - 1, 0) * len(late))
         if chosen.all() or compared < 1:
             return ()
         own = math.sqrt(np.sum(late[~chosen] ** 2) / max(own_freedom, 1))
@@ -120,6 +126,9 @@ def find_late(ranks: Sequence[RankSummary], job: JobProgram, stage: I64) -> Late
     excess[begun, :BEGIN] = 0.0
     found = Lateness(excess, together, by_step, steps, steady, stage, alone, begun)
     found.steady[:] |= _steady_else(found)
+    main = np.argmax(excess[:, :BEGIN], axis=1)  # two of two are late alike, each for another cause
+    by_cause = np.column_stack([_steady(parts[:, :, cause], stage) for cause in range(BEGIN)])
+    found.steady[:] |= by_cause[np.arange(len(main)), main] & ~begun
     for rank in np.flatnonzero(alone).tolist():  # its peers are its own other steps, for its compute as well
         late = np.isin(steps, found.some_steps(rank))
         if late.any():
@@ -227,15 +236,30 @@ def _steady(values: F64, stage: I64) -> Mask:
     usual = (1 - 2 / (9 * (steps - 1))) ** 1.5  # the median of a standard deviation of so few, where the true one is 1
     for number in distinct(stage).tolist():
         own = np.flatnonzero(stage == number)
-        z = NormalDist().inv_cdf(1 - (1 - NormalDist().cdf(_SURE)) / len(own))
-        sure = z * (1 + (z * z + 1) / (4 * len(own) * (steps - 1)))
+        sure = _sure_of(len(own), len(own) * (steps - 1))
         beyond = values[own] - np.median(values[own], axis=0)
         least = np.median(beyond.std(axis=1, ddof=1)) / usual
         but_worst = np.minimum(beyond, np.sort(beyond, axis=1)[:, -2:-1])
         for late in (beyond, but_worst) if steps >= _MANY else (beyond,):
-            error = np.maximum(late.std(axis=1, ddof=1), least)
-            steady[own] |= late.mean(axis=1) > sure * error / np.sqrt(steps)
+            error = np.maximum(late.std(axis=1, ddof=1), least) / np.sqrt(steps)
+            mean = late.mean(axis=1)
+            ratio = np.divide(mean, error, out=np.where(mean > 0, np.inf, 0.0), where=error > 0)
+            latest = np.sort(ratio)[::-1][: len(sure)]
+            steady[own] |= ratio >= latest[latest > sure].min(initial=np.inf)
     return steady
+
+
+def _sure_of(ranks: int, freedom: int) -> F64:
+    """Return by how many standard errors 1, 2, … of so many ranks are late for certain: by luck as rare as ``_SURE``.
+
+    Several are late together by luck far more rarely than each. ``freedom``: of what tells the errors.
+    """
+    luck, found = math.log(1 - NormalDist().cdf(_SURE)), []
+    for count in range(1, max(ranks // 2, 1) + 1):
+        choices = math.lgamma(ranks + 1) - math.lgamma(count + 1) - math.lgamma(ranks - count + 1)
+        z = max(NormalDist().inv_cdf(1 - math.exp((luck - choices) / count)), _SURE_TOGETHER)
+        found.append(z * (1 + (z * z + 1) / (4 * freedom)))
+    return np.array(found)
 
 
 def always_waiting(job: JobProgram, stage: I64, least: float) -> tuple[I64, float]:
