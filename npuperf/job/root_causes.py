@@ -172,7 +172,8 @@ class _Case(Struct, frozen=True):
         """Return what repairing a cause saves of the length at most, which in the replay saves so much of it, ns.
 
         Waiting for ranks that were not loaded is replayed as it was measured: it may go as well, up to what somebody
-        waited for the cause, and to its excess.
+        waited for the cause, and to its excess. Ranks wait for each other because of slow transfers as well: of those
+        it is what somebody may have waited for a rank that was not loaded.
         """
         found = self.found
         if self.whole:
@@ -182,8 +183,15 @@ class _Case(Struct, frozen=True):
             lost = min(waited, float(self.late.whole[[*cause.places]].max()))
         else:
             held = [g for g, group in enumerate(self.job.matched.groups) if {*cause.places} <= {*group.members}]
-            lost = min(fsum(found.worst[[found.of_group(g) for g in held]].tolist()), cause.excess)
+            lost = min(fsum(found.worst[[found.of_group(g) for g in held]].tolist()) + self.unseen, cause.excess)
         return max(saved, lost)
+
+    @property
+    def unseen(self) -> float:
+        """Return how long a rank was in operations with ranks that were not loaded at most, ns."""
+        matched = self.job.matched
+        seen = (matched.instance >= 0) & matched.complete[matched.instance]
+        return float(np.bincount(matched.rank, weights=np.where(seen, 0.0, self.job.transfer)).max(initial=0.0))
 
     @property
     def whole(self) -> bool:
@@ -288,7 +296,7 @@ def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
     caught_up = float(waited[early].sum()) / max(float(waited.sum()), 1.0)
     for cause, repair in named:
         if cause.gain and hosts and (cause.kind == "stage" or hosts.isdisjoint(cause.places)):
-            likely = cause.saved if repair.transfer is not None else cause.saved * (1 - caught_up / 2)
+            likely = cause.saved if repair.transfer is not None else cause.saved * (1 - max(caught_up / 2, _UNSURE))
             cause = replace(cause, gain=(0.0, cause.gain[1]), saved=likely)
             if repair.transfer is not None:
                 late = np.where(early, case.job.transfer, repair.transfer)
@@ -384,8 +392,9 @@ def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:
     if case.bounds.usable:
         length = run(job, [case.change(mended), case.calm(mended)]).length
         most = case.bounds.gain(float(length[0] - length[1]), job)
-    # Who takes longer in every step, but saves too little to be named.
-    left = np.where(late.steady & ~late.alone & (late.whole >= case.least), late.whole, 0.0)
+    # Who takes longer in every step, and not for one cause alone, but saves too little to be named.
+    longer = late.by_step.sum(axis=1) >= _LASTING * late.whole
+    left = np.where(late.steady & ~late.alone & longer & (late.whole >= case.least), late.whole, 0.0)
     left[[*mended.places]] = 0.0
     rank = int(np.argmax(left))
     steady = late.steps.size and left[rank] > 0
@@ -541,7 +550,7 @@ def _slow_links(case: _Case, named: Sequence[RootCause], mended: _Repair) -> lis
             # By so much less are both ends in the operations that the link is part of, each counted once.
             spared = np.bincount(job.matched.rank, weights=job.transfer - repair.transfer, minlength=job.ranks)
             cause = RootCause("link", ends, "communication", 0.0, None, excess=float(spared[[*ends]].max()))
-            if (saved if case.bounds.usable else cause.excess) >= case.worth:
+            if (case.most(cause, saved) if case.bounds.usable else cause.excess) >= case.worth:
                 causes.append((case.gained(cause, saved), repair))
     return causes
 
@@ -614,10 +623,10 @@ def _slow_groups(case: _Case, named: Sequence[RootCause], links: Sequence[RootCa
     repairs = [at_pace(i) for i in tried]
     causes = []
     for i, repair, saved in zip(tried, repairs, case.saved(repairs, mended), strict=True):
-        if (saved if case.bounds.usable else excess[i]) >= case.worth:
-            wait = float(found.waits[found.of_group(i)].sum())
-            cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait, None, group=i,
-                              excess=excess[i])  # fmt: skip
+        wait = float(found.waits[found.of_group(i)].sum())
+        cause = RootCause("group", tuple(matched.groups[i].members), "communication", wait, None, group=i,
+                          excess=excess[i])  # fmt: skip
+        if (case.most(cause, saved) if case.bounds.usable else excess[i]) >= case.worth:
             causes.append((case.gained(cause, saved), repair))
     return causes
 

@@ -12,7 +12,7 @@ import pytest
 from cluster_files import FIRST_STEP, write
 from cluster_job import Fault, Job, Jump
 from cluster_world import Truth, gain_ns, simulate
-from job_truth import Unseen, draw
+from job_truth import Unseen, ask, draw
 
 from npuperf.against.run import run
 from npuperf.analyze.request import AnalyzeRequest
@@ -312,3 +312,18 @@ def test_ranks_slow_alike_are_named_where_another_is_late_in_one_of_few_steps(tm
     alike, late = Fault("compute", (0, 2, 7), 1.3), Fault("stall", (3,), steps=(0,), ns=3_000_000)
     truth = simulate(replace(DP8, steps=3, kernels=8, jitter=0.01, faults=(alike, late)))
     assert sorted(root.ranks for root in blamed(analyzed(truth, tmp_path))) == [[0, 2, 7], [3]]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(12190, id="peers half of which are slow, and begin exchanges at other points than a slow host"),
+        pytest.param(20083, id="four ranks each of which alone may be late by luck in the two steps all recorded"),
+        pytest.param(20097, id="two of two ranks that are as late, one by its compute, one by its host"),
+        pytest.param(21023, id="a rank alone in its stage, late in one of three steps: other stages vary as little"),
+        pytest.param(12086, id="a slow group before a stage of which a rank was not loaded, and waited as measured"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_it_brings(seed: int) -> None:
+    """As a second simulation without the fault tells."""
+    assert ask(seed).missed == []
