@@ -60,6 +60,7 @@ class JobProgram(Struct, frozen=True):
     ``base``: the block an operation follows, ``-1 - rank`` for the window's begin; ``after``: the operation, -1.
     ``queued``: the operation of its group that must have ended before, as a group has one queue on each rank, -1;
     None where each waits for that alone from which it is counted.
+    ``instance``: with which others each operation ends, -1 alone: as matched, or as a twin (:func:`with_twins`).
     ``previous``: the same for blocks. ``to_start``, ``to_block`` and ``tail`` are the local stretches.
     ``transfer``: per operation, all that is no waiting for a rank that was loaded. ``begin`` and ``end``: per rank, on
     the common clock, from the first begin on; begins can be compared of ranks that have the same ``begun_with``: the
@@ -67,6 +68,7 @@ class JobProgram(Struct, frozen=True):
     """
 
     matched: Matched
+    instance: I64
     base: I64
     after: I64
     queued: I64 | None
@@ -141,9 +143,10 @@ def build(
     _, begun_with = np.unique(np.stack([clocks.part, np.array(first, np.int64)]), axis=1, return_inverse=True)
     origin = begin.min()  # an epoch has more digits than a float
     queued = _queues(matched) if in_queues else None
-    levels, looped = _levels(matched, base, after, queued, until, previous)
+    levels, looped = _levels(matched.instance, base, after, queued, until, previous)
     return JobProgram(
         matched=matched,
+        instance=matched.instance,
         base=base,
         after=after,
         queued=queued,
@@ -188,19 +191,56 @@ def _queues(matched: Matched) -> I64:
     return queued
 
 
+def with_twins(job: JobProgram) -> JobProgram:
+    """Return the job in which sends and receives whose other end was not loaded end with those of a twin.
+
+    That is the rank in the same place of the nearest group of the same kind and size, all of whose ranks were loaded,
+    if it sent and received as much in its own: who was not loaded is taken to work like those. Else what a rank waited
+    there stays as it was, whatever is repaired. Only where that makes no circles.
+    """
+    twin = _twins(job.matched, job.places)
+    instance = np.where(twin >= 0, job.matched.instance[twin], job.instance)
+    if np.array_equal(instance, job.instance):
+        return job
+    levels, looped = _levels(instance, job.base, job.after, job.queued, job.until, job.previous)
+    if looped.any():
+        return job
+    transfer = np.where(instance != job.instance, job.transfer[twin], job.transfer)
+    return replace(job, instance=instance, levels=levels, transfer=transfer)
+
+
+def _twins(matched: Matched, places: Mapping[int, int]) -> I64:
+    """Return for each operation without its other end that of its twin, which has one, or -1."""
+    twin, lonely = np.full(len(matched.start), -1, np.int64), matched.p2p & (matched.instance < 0)
+    order = np.lexsort((matched.start, matched.type))
+    for code in distinct(matched.group[lonely & (matched.group >= 0)]).tolist():
+        group = matched.groups[code]
+        alike = [(abs(other.ranks[0] - group.ranks[0]), at) for at, other in enumerate(matched.groups)
+                 if other.complete and other.kind == group.kind and len(other.ranks) == len(group.ranks)]  # fmt: skip
+        if group.complete or group.inferred or not alike:
+            continue
+        nearest = min(alike)[1]
+        for rank, other in zip(group.ranks, matched.groups[nearest].members, strict=True):
+            mine, theirs = (order[(matched.rank[order] == place) & (matched.group[order] == of) & matched.p2p[order]]
+                            for place, of in ((places.get(rank, -1), code), (other, nearest)))  # fmt: skip
+            if np.array_equal(matched.type[mine], matched.type[theirs]):
+                twin[mine] = np.where(lonely[mine] & (matched.instance[theirs] >= 0), theirs, -1)
+    return twin
+
+
 def _levels(
-    matched: Matched, base: I64, after: I64, queued: I64 | None, until: I64, previous: I64
+    instance: I64, base: I64, after: I64, queued: I64 | None, until: I64, previous: I64
 ) -> tuple[tuple[_Level, ...], Mask]:
     """Order the work into levels. Instances that depend on themselves are ``looped``: their match must be wrong.
 
     Nodes are instances, then unmatched operations; every operation's node depends on the nodes of the operations that
     its base, its predecessor, and the blocks that it ends hang on.
     """
-    count = len(matched.start)
-    alone = np.flatnonzero(matched.instance < 0)
-    node = matched.instance.copy()
-    node[alone] = matched.instances + np.arange(len(alone))
-    nodes = matched.instances + len(alone)
+    count, instances = len(instance), int(instance.max(initial=-1)) + 1
+    alone = np.flatnonzero(instance < 0)
+    node = instance.copy()
+    node[alone] = instances + np.arange(len(alone))
+    nodes = instances + len(alone)
     of_base = np.where(base >= 0, until[np.maximum(base, 0)], -1) if len(until) else np.full(count, -1)
     chained = previous >= 0
     found = [of_base, after, *([] if queued is None else [queued])]
@@ -220,7 +260,7 @@ def _levels(
         hit = operation[right > left]
         release = blocks_of[np.searchsorted(ending, hit, "left")] if len(hit) else hit
         levels.append(_Level(operation, np.flatnonzero(fresh), np.cumsum(fresh) - 1, release))
-    return tuple(levels), looped[: matched.instances]
+    return tuple(levels), looped[:instances]
 
 
 def _longest_paths(source: I64, target: I64, nodes: int) -> tuple[I64, Mask]:
@@ -293,7 +333,7 @@ def on_longest_path(job: JobProgram, change: JobChange) -> F64:
                for name in _PARTS}  # fmt: skip
     release, previous, until = done.release[:, 0], job.previous.tolist(), job.until.tolist()
     held = (release[job.previous] + lengths["to_block"] < release[: len(until)]).tolist()  # until its operation ended
-    last = _came_last(job.matched, done.arrival[:, 0]).tolist()
+    last = _came_last(job.instance, done.arrival[:, 0]).tolist()
     after, base, of = job.after.tolist(), job.base.tolist(), job.matched.rank.tolist()
     rank = int(np.argmax(done.finish[:, 0]))
     own[rank] += lengths["tail"][rank]
@@ -315,14 +355,13 @@ def on_longest_path(job: JobProgram, change: JobChange) -> F64:
     return own
 
 
-def _came_last(matched: Matched, arrival: F64) -> I64:
+def _came_last(instance: I64, arrival: F64) -> I64:
     """Return for each operation, of all ranks' the one that came last; unmatched ones came alone."""
-    last = np.arange(len(arrival))
-    members = matched.members
-    instance = matched.instance[members]
-    latest = members[np.lexsort((arrival[members], instance))]
-    ends = np.append(matched.starts[1:], len(members)) - 1
-    last[members] = latest[ends][instance]
+    last, members = np.arange(len(arrival)), np.flatnonzero(instance >= 0)
+    members = members[np.lexsort((arrival[members], instance[members]))]
+    latest = np.zeros(int(instance.max(initial=-1)) + 1, np.int64)
+    latest[instance[members]] = members  # of several the last that is written stays
+    last[members] = latest[instance[members]]
     return last
 
 

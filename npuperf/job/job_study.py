@@ -23,7 +23,7 @@ from npuperf.device.rank_summary import (
 )
 from npuperf.device.witness import SetBack
 from npuperf.job.clocks import ENDS_APART, Clocks, align, arrivals, contradicted, doubted, pair_in_time
-from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled
+from npuperf.job.job_replay import JobChange, JobProgram, build, run, scaled, with_twins
 from npuperf.job.job_steps import JobSteps, common_steps, in_one_count
 from npuperf.job.links import LinkPaces, PacketCost, judge_links, packet_costs
 from npuperf.job.match import Matched, match
@@ -153,13 +153,17 @@ def study_job(
         clocks = replace(clocks, low=clocks.low - ENDS_APART, high=clocks.high + ENDS_APART)
     if not matched.instances:
         return None
-    length = float(run(job, [JobChange()]).length[0])
-    error = abs(length - job.measured) / max(job.measured, 1.0)
-    usable = error <= thresholds.replay_error
     stages = find_stages(ranks)
     wide = spans_stages(matched, stages)
     numbers, steps = np.unique(matched.step, return_inverse=True)
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
+    for replayed in (with_twins(job), job):
+        length = float(run(replayed, [JobChange()]).length[0])
+        error = abs(length - job.measured) / max(job.measured, 1.0)
+        usable = error <= thresholds.replay_error
+        if usable:
+            break
+    job = replayed
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
     schedule = find_schedule(ranks, matched, stages) if stages.real else None
     compute = stage_compute(ranks, stages) if usable and windows else None
@@ -167,7 +171,7 @@ def study_job(
     held, strict = [held_by_exchanges(r) for r in ranks] if usable else [], None
     if any(held):  # what needs what is not recorded: gains are between the least and the most of it
         ranks_held = [own or rank for own, rank in zip(held, ranks, strict=True)]
-        strict = build(ranks_held, matched, waits, clocks, in_queues=True)
+        strict = with_twins(build(ranks_held, matched, waits, clocks, in_queues=True))
         if split is not None and compute is not None:
             sure = split_waiting(ranks_held, strict, stages, windows, compute, wide).gain
             split = replace(split, gain=(min(split.gain[0], sure[0]), max(split.gain[1], sure[1])))

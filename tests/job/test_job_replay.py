@@ -27,6 +27,7 @@ from npuperf.job.job_replay import (
     run,
     scaled,
     track_totals,
+    with_twins,
 )
 from npuperf.job.job_study import JobStudy, study_job
 from npuperf.job.job_whatif import Answer, answers, check, predict
@@ -195,7 +196,7 @@ def test_a_rank_like_its_peers(seed: int) -> None:
 
 
 def test_of_peers_that_take_part_in_other_operations_only_the_end_counts() -> None:
-    """Rank 1 comes to x after 60 µs, and after 60 more to all, as rank 0 shall; rank 2 has 150 in all, rank 1 180."""
+    """Rank 2 never comes to x; its 150 µs, less than rank 1 has, are half of what rank 0 has: so is all of that."""
     programs: Programs = {
         0: [Work(100), "x/0", Work(100), "all/0", Work(100)],
         1: [Work(60), "x/0", Work(60), "all/0", Work(60)],
@@ -204,8 +205,8 @@ def test_of_peers_that_take_part_in_other_operations_only_the_end_counts() -> No
     job = Made(programs, {"x/0": 5, "all/0": 5}, [group([0, 1], None, "x"), group(range(3), None, "all")], {}).build()
     change = level_ranks(job, [(np.array([0]), np.array([1, 2]))])
     assert change.to_block is not None and change.tail is not None
-    assert change.to_block[job.to_block.rank == 0].tolist() == [60 * US, 60 * US]
-    assert change.tail.tolist() == [30 * US, 60 * US, 100 * US]
+    assert change.to_block[job.to_block.rank == 0].tolist() == [50 * US, 50 * US]
+    assert change.tail.tolist() == [50 * US, 60 * US, 100 * US]
 
 
 def test_stages_of_one_rank_are_calmed_and_of_them_only_those_that_are_asked_for() -> None:
@@ -244,6 +245,43 @@ def test_a_rank_saves_no_more_than_it_has_on_the_longest_path(seed: int) -> None
         best = replace(scaled(program, kept, host=kept, other=kept), begin=program.begin * kept)
         length = run(program, [JobChange(), best]).length
         assert length[0] - length[1] <= own[rank] + 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_exchanges_with_a_rank_that_was_not_loaded_works_like_its_twin(seed: int) -> None:
+    """Two stages of two ranks, of the second of which one was not loaded; that stage is made twice as fast."""
+    random = Random(seed)
+    programs: Programs = {r: [] for r in range(4)}
+    batches = random.randint(2, 6)
+    for n in range(batches):
+        for stage, most in ((0, 100), (1, 400)):
+            work = Work(random.randint(1, most))
+            for r in (2 * stage, 2 * stage + 1):
+                there, back = f"p{r % 2}/{2 * n}", f"p{r % 2}/{2 * n + 1}"
+                programs[r] += [work, f"t0/{n}", there, back] if stage == 0 else [there, work, f"t1/{n}", back]
+    groups = [
+        group([0, 1], "tp", "t0"),
+        group([2, 3], "tp", "t1"),
+        group([0, 2], "pp", "p0"),
+        group([1, 3], "pp", "p1"),
+    ]
+    transfer = {op: 5 for p in programs.values() for op in p if isinstance(op, str)}
+    whole = Made(programs, transfer, groups, {})
+    ranks = told(programs, transfer, groups, {}, {})[:3]
+    matched = match(ranks, 4)
+    job = build(ranks, matched, find_waits(matched, ranks), align(matched, 3))
+    joined, faster = with_twins(job), np.array([1.0, 1.0, 0.5])
+    now = lengths(whole)
+    then = lengths(replace(whole, programs=scaled_by(programs, {2: (0.5, 1), 3: (0.5, 1)})))
+    assert run(joined, [JobChange(), scaled(joined, faster)]).length.tolist() == pytest.approx([now, then])
+    assert run(job, [scaled(job, faster)]).length[0] > then
+    own = on_longest_path(joined, scaled(joined, faster))
+    assert own.sum() + 4 * 5 * US * batches == pytest.approx(then)  # transfers: in both stages, there, and back
+
+    shorter = [ranks[0], told({**programs, 1: programs[1][:-1]}, transfer, groups, {}, {})[1], ranks[2]]
+    matched = match(shorter, 4)  # rank 1 has not as many exchanges as rank 0
+    alone = build(shorter, matched, find_waits(matched, shorter), align(matched, 3))
+    assert with_twins(alone) is alone
 
 
 def test_operations_that_wait_for_each_other_in_a_circle_are_told() -> None:
