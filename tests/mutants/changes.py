@@ -47,8 +47,14 @@ def changes(source: bytes) -> Iterator[Change]:
         lines.append(lines[-1] + len(line))
     for node, statement, inside, new in _walk(ast.parse(source), None, False):
         start, end = lines[node.lineno - 1] + node.col_offset, lines[node.end_lineno - 1] + node.end_col_offset
-        names = tuple(n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        yield Change(node.lineno, statement.lineno, inside, names, start, end, new)
+        yield Change(node.lineno, statement.lineno, inside, tuple(stored(statement)), start, end, new)
+
+
+def stored(statement: ast.stmt) -> set[str]:
+    """Return the names to which a statement gives a value, without those within a function."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {statement.name}
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _walk(node: ast.AST, statement: ast.stmt | None, inside: bool) -> Iterator[tuple[ast.AST, ast.stmt, bool, str]]:

@@ -205,8 +205,7 @@ class Mutant:
             for s in ast.parse(new).body:  # what is made of it is made anew, too
                 used = {n.id for n in ast.walk(s) if isinstance(n, ast.Name)}
                 if s.lineno == self.change.statement or (isinstance(s, ast.Assign | ast.AnnAssign) and used & names):
-                    made = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-                    made &= vars(module).keys()  # without those of comprehensions
+                    made = changes.stored(s) & vars(module).keys()  # without those of comprehensions
                     before |= {n: vars(module)[n] for n in made - names}
                     names |= made
                     exec(compile(ast.Module([s], []), str(file), "exec"), vars(module))
@@ -222,6 +221,8 @@ def reaching(change: changes.Change, path: str, source: bytes, tests: dict[str, 
     if not change.inside:
         uses = re.compile(rb"\b(%s)\b" % "|".join(change.names).encode())
         wanted = [{at for at, line in enumerate(source.splitlines(), 1) if uses.search(line)}, set(range(10**5))]
+        same = (s for s in ast.parse(source).body if s.lineno == change.statement and isinstance(s, ast.FunctionDef))
+        wanted[:0] = [set(range(s.body[0].lineno, (s.end_lineno or 0) + 1)) for s in same]  # of defaults: who calls it
     found = (sorted(n for n, t in tests.items() if lines & t.lines.get(path, set())) for lines in wanted)
     return sorted(next(filter(None, found), []), key=lambda name: tests[name].seconds)
 

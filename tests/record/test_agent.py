@@ -292,6 +292,32 @@ def test_recording_after_the_programs_own_profiler_begins_with_its_first_step(se
     ]
 
 
+def test_a_recording_that_is_to_stop_ends_with_the_step_under_way(session: Session) -> None:
+    session._open()
+    Path(session.plan["stop"]).touch()
+    session._turn.step = 21
+    session._advance()
+    said = session.status.document
+    assert (said["state"], said["stopped"], said["early"], said["recorded"]) == ("recorded", 21, True, [])
+
+
+def test_the_main_thread_s_steps_count_unless_another_is_eight_ahead(session: Session) -> None:
+    session.engine = None
+    session._forget_steps()
+
+    def other(steps: int) -> int:
+        thread = threading.Thread(target=lambda: [session._tick() for _ in range(steps)])
+        thread.start()
+        thread.join()
+        return session.step
+
+    session._tick()
+    assert (session.step, other(8), other(9)) == (1, 1, 9)  # each time another thread
+    for _ in range(8):
+        session._tick()
+    assert session.step == 9 and session._thread == threading.get_ident()
+
+
 def test_an_error_of_the_agent_never_stops_the_program(tmp_path: Path) -> None:
     done = start(tmp_path, "import torch; print('goes on')", TORCH="pass")
     assert done.returncode == 0 and done.stdout == "goes on\n"

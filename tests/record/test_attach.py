@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pretended import ROOT
@@ -22,7 +23,7 @@ from npuperf.model.recorded import ProcessStatus, Recorded, RecordingPlan, Way
 from npuperf.record import attach, running
 from npuperf.record.agent import standby
 from npuperf.record.folder import RunFolder
-from npuperf.record.request import read_request
+from npuperf.record.request import ProfileRequest, read_request
 from npuperf.record.run import run
 
 
@@ -92,6 +93,40 @@ def test_for_some_time(waiting: Waiting) -> None:
     document = asked(waiting, pid=program.pid, duration="300ms")
     assert isinstance(document, Recorded) and document.exit_code == 0
     assert 0 < len(document.processes[0].recorded) <= 30
+
+
+def test_progress_is_told_meanwhile(waiting: Waiting) -> None:
+    """The window ends as soon as it is."""
+    (waiting.root / "hold").touch()
+    program, folder, heard = waiting.serve(), RunFolder(waiting.root / "result"), list[str]()
+
+    def hear(news: Message) -> None:
+        heard.append(str(news))
+        if "recording" in heard[-1]:
+            folder.stop.touch()
+
+    words = {"output": folder.path, "pid": program.pid, "duration": "1min"}
+    run(read_request(words, words), waiting.environment, print, hear)
+    assert any(news.startswith("recording: step 10") for news in heard)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_final"),
+    [
+        ({"state": "recording", "recorded": (4, 5)}, False),
+        ({"state": "recorded", "recorded": (4,)}, False),
+        ({"state": "recorded", "recorded": (4, 5)}, True),
+        ({"state": "recorded", "recorded": (4,), "early": True}, True),
+        ({"state": "recorded", "recorded": (4,), "stopped": 5}, True),
+        ({"state": "aside"}, False),
+        ({"state": "aside", "early": True}, True),
+        ({"state": "left out"}, True),
+    ],
+)
+def test_what_is_waited_for(said: dict[str, Any], is_final: bool) -> None:
+    process = ProcessStatus(pid=1, host="h", **said)
+    assert attach._is_final(process, ProfileRequest(pid=1, active=2)) == is_final
+    assert attach._is_final(process, ProfileRequest(pid=1, duration=1.0)) == (is_final or said["state"] == "recorded")
 
 
 def test_ctrl_c_ends_the_window_and_not_the_program(waiting: Waiting) -> None:
@@ -403,8 +438,9 @@ def test_a_window_is_made_longer(waiting: Waiting) -> None:
     waiting.until(lambda: len(waiting.rows(folder)) == 5)
     for active, last in ((20, 129), (5, 134)):
         assert longer(folder, active=active) == f"{folder.shown}: recorded until the end of step {last}"
-    with pytest.raises(UsageError, match="it is recorded by steps"):
+    with pytest.raises(UsageError, match="it is recorded by steps") as caught:
         longer(folder, duration="1s")
+    assert str(caught.value.hint) == "--active 2"
     (status,) = folder.status.glob("*.json")
     told = status.read_text()
     status.write_text(told.replace('"recording"', '"saving"'))
@@ -426,8 +462,9 @@ def test_a_window_by_the_clock_is_made_longer(waiting: Waiting) -> None:
     command = waiting.start("--pid", program.pid, "--duration", "1h")
     folder = RunFolder(waiting.root / "result")
     waiting.until(lambda: waiting.rows(folder))
-    with pytest.raises(UsageError, match="it is recorded by time"):
+    with pytest.raises(UsageError, match="it is recorded by time") as caught:
         longer(folder, active=5)
+    assert str(caught.value.hint) == "--duration 5s"
     assert longer(folder, duration="2s") == f"{folder.shown}: recorded 2.00 s longer"
     command.send_signal(signal.SIGINT)
     assert command.wait(120) == 0

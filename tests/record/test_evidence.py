@@ -51,6 +51,12 @@ def test_what_was_read_as_proof_can_be_passed_on(recorded: Path) -> None:
     assert run(ProfileRequest(source=recorded), {}, said.append).recording is None
 
 
+def test_memory_that_was_asked_for_and_is_not_there_is_told(recorded: Path) -> None:
+    found = run(ProfileRequest(source=recorded, memory=True), {}, lambda _: None).document
+    (doubt,) = found.warnings
+    assert str(doubt).endswith(": --memory was given, but no block of memory is recorded")
+
+
 def test_the_files_are_compared_with_each_other(recorded: Path) -> None:
     """Rows that a table of kernels lacks are in its timeline: both are counted, and the difference is told."""
     (table,) = recorded.rglob("kernel_details.csv")

@@ -117,7 +117,10 @@ def test_what_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert resolve(["train.py", "-x"], python=me).argv == (me, "train.py", "-x")
     Path("a.ipynb").write_text("{}")
     assert resolve(["a.ipynb"], python=me).argv == (me, "-m", "jupyter", "execute", "a.ipynb")
-    assert resolve(["run.sh"], python=me).argv in (("bash", "run.sh"), ("sh", "run.sh"))
+    for shell in ("sh", "bash"):
+        with monkeypatch.context() as alone:
+            alone.setenv("PATH", str(install(tmp_path / shell, shell, "").parent))
+            assert resolve(["run.sh"], python=me).argv == (shell, "run.sh")
     assert resolve(["tool", "a"], python=me).argv == ("./tool", "a")
     assert resolve(["pack"], python=me).argv == (me, "pack")
     assert resolve(["a", "b"], module="pkg.mod", python=me).argv == (me, "-m", "pkg.mod", "a", "b")
@@ -175,6 +178,8 @@ def test_msprof_is_found_in_every_layout(tmp_path: Path, binary: str, variable: 
 
 def test_without_a_driver_the_toolkit_s_exporter_takes_over(tmp_path: Path) -> None:
     binary = install(tmp_path, "tools/profiler/bin/msprof", 'echo "Init platform by driver failed!"; exit 255')
+    alone = find_msprof({"PATH": str(binary.parent)})
+    assert alone is not None and alone.script is None and "there is no msprof.py beside it" in str(alone.note)
     script = tmp_path / "tools/profiler/profiler_tool/analysis/msprof/msprof.py"
     script.parent.mkdir(parents=True)
     script.write_text("import sys; print(sys.argv[1:]); sys.exit(4 if sys.argv[2] == 'summary' else 0)")

@@ -212,7 +212,7 @@ def test_handlers_of_the_program_wait_for_the_profiler() -> None:
     numbers = (signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        with pytest.raises(TimeoutError), undisturbed(lambda: called.append("then")):
+        with pytest.raises(TimeoutError), undisturbed(lambda: called.append("then"), caught=False):
             assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
             for number in (*numbers, signal.SIGTERM):
                 os.kill(os.getpid(), number)

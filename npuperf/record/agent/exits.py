@@ -74,7 +74,7 @@ def _handle(number: int, handler: Callable[[int, Any], Any]) -> Callable[[], Non
 
 
 @contextlib.contextmanager
-def undisturbed(then: Callable[[], None], caught: bool = False) -> Iterator[None]:
+def undisturbed(then: Callable[[], None], caught: bool) -> Iterator[None]:
     """Hold back what handlers in Python do (Ctrl-C's) while a profiler's own code runs: half a step cannot be stopped.
 
     ``then`` is called before they are let through; where nothing that is raised here gets to the program (``caught``),
