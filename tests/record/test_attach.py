@@ -105,7 +105,7 @@ def test_progress_is_told_meanwhile(waiting: Waiting) -> None:
         if "recording" in heard[-1]:
             folder.stop.touch()
 
-    words = {"output": folder.path, "pid": program.pid, "duration": "1min"}
+    words = {"output": folder.path, "pid": program.pid, "duration": "1m"}
     run(read_request(words, words), waiting.environment, print, hear)
     assert any(news.startswith("recording: step 10") for news in heard)
 
