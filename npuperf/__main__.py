@@ -6,6 +6,8 @@ import sys
 
 def main() -> None:
     """Run the program."""
+    if "_NPUPERF_COMPLETE" in os.environ:
+        os.environ["TERMINAL_WIDTH"] = "10000"  # shells take one description per line, which typer would break
     try:
         # Not where this is loaded: workers load it again, without a command line.
         from npuperf.show.language import asked_for, choose

@@ -167,6 +167,8 @@ def test_completion_knows_commands_and_options(shell: str, registers: str) -> No
     assert [verb for verb in VERBS if verb not in commands] == []
     assert shell == "bash" or "Tune operators with AOE, and verify the gain." in commands  # as npuperf --help has it
     assert "--what-if" in completed(shell, "npuperf analyze --wh", **more)
+    options = completed(shell, "npuperf analyze --", **more).splitlines()  # each with its description in one line
+    assert len(options) > 50 and [line for line in options if not re.search('(^|["(])--[a-z]', line)] == []
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
