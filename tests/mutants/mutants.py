@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import ctypes
 import difflib
 import gc
 import hashlib
@@ -293,8 +294,13 @@ class Trial:
             done, status = os.waitpid(pid, os.WNOHANG)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # it, or what it started and left
+        status = status if done else os.waitpid(pid, 0)[1]
         subprocess.run(["rm", "-rf", mine], check=False)
-        return os.waitstatus_to_exitcode(status if done else os.waitpid(pid, 0)[1])
+        while left := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():  # in sessions of their own
+            for orphan in map(int, left):
+                os.kill(orphan, signal.SIGKILL)
+                os.waitpid(orphan, 0)
+        return os.waitstatus_to_exitcode(status)
 
     def _recorded(self, session: Any, file: Path, names: list[str]) -> dict[str, Reached]:
         """Return what the tests of a file reach of a room, which is kept until either changes."""
@@ -355,6 +361,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only mutants whose name, as in explained.txt, has this in it")
     asked = parser.parse_args()
     os.chdir(ROOT)
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: who outlives a trial becomes a child of this process
     with tempfile.TemporaryDirectory(prefix="npuperf-mutants-") as scratch:
         trial = Trial(asked, Path(scratch))
         where = asked.tests.split() if asked.tests else [f"tests/{trial.room}", *ELSEWHERE.get(trial.room, [])]
