@@ -231,6 +231,7 @@ def _steady(values: F64, stage: I64) -> Mask:
     Of many ranks one is far off by luck: so surely must it be more that none of them is. Where few steps of few ranks
     tell how much they vary, that is less sure, too: Student's t, by the first term of its expansion. A step in which
     something else kept a rank as well makes it vary, but no less late: of many steps the worst may count as the next.
+    However much it varies, it is late where each step is surely later than steps of its peers are.
     """
     steady, steps = np.zeros(len(values), np.bool_), values.shape[1]
     usual = (1 - 2 / (9 * (steps - 1))) ** 1.5  # the median of a standard deviation of so few, where the true one is 1
@@ -246,6 +247,9 @@ def _steady(values: F64, stage: I64) -> Mask:
             ratio = np.divide(mean, error, out=np.where(mean > 0, np.inf, 0.0), where=error > 0)
             latest = np.sort(ratio)[::-1][: len(sure)]
             steady[own] |= ratio >= latest[latest > sure].min(initial=np.inf)
+        if len(own) > 1:
+            vary = np.maximum(_students((len(own) - 1) * (steps - 1)) * least, _LIKE_PEERS * beyond.max(axis=1))
+            steady[own] |= (beyond > 0).all(axis=1) & (beyond.min(axis=1) >= vary)
     return steady
 
 

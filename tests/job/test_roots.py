@@ -280,6 +280,13 @@ def test_a_step_in_which_something_else_kept_it_makes_a_rank_no_less_late() -> N
         assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
 
 
+def test_a_rank_is_late_in_all_steps_however_much_that_varies() -> None:
+    """Peers take 100 µs each time; rank 3 takes 20, 60 and 80 longer, or 5, 60 and 80: then as its peers in one step."""
+    for late, steady in (([120, 160, 180], [3]), ([105, 160, 180], [])):
+        ranks, job = outside_of_steps({**{r: [100] * 3 for r in range(3)}, 3: late}, [*range(-1, 3)])
+        assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
+
+
 def test_who_begins_late_is_mended_beside_who_works_longer_and_begins_a_little_later() -> None:
     """Rank 5 begins 1200 µs late, rank 4 60; of 8 times 100 µs rank 3 takes 20 longer, rank 4 100.
 
