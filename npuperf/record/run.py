@@ -281,7 +281,9 @@ def _record(job: RecordingJob, command: Command, folder: RunFolder, launch: Laun
         manifest = manifests.with_processes(manifest, processes, stage)
         _keep(job, folder, manifest)  # readers take the chip from it
         keep_snapshots(folder, job.environment, processes)
-        found, recording = _evidence_of(job, folder, processes, status)
+        # A Python that is interrupted as it starts ends like one that failed.
+        told = 128 + ended.signal if status and ended.signal else status
+        found, recording = _evidence_of(job, folder, processes, told)
     finally:
         watch.end()
     document = replace(

@@ -187,6 +187,20 @@ def test_why_nothing_was_recorded(
     assert run.manifest["problem"]
 
 
+def test_who_is_interrupted_before_torch_has_not_failed(npu: dict[str, str], tmp_path: Path) -> None:
+    """A Python that is interrupted as it starts ends with 1, as one does that cannot find its script."""
+    source = (
+        "import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(1))\nprint(9, flush=True)\nsignal.pause()"
+    )
+    (tmp_path / "train.py").write_text(source)
+    with subprocess.Popen(command("train.py"), cwd=tmp_path, env={**npu, **OFF}, stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as child:  # fmt: skip
+        assert child.stdout is not None and child.stdout.readline() == "9\n"
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=100)
+    assert child.returncode == 1 and "interrupted before the program imported torch" in err
+
+
 def test_cann_that_is_not_sourced(loaded: Loaded, tmp_path: Path) -> None:
     bare = copy.copy(loaded)
     for name in [name for name in bare if name.startswith("ASCEND") or name == "LD_LIBRARY_PATH"]:
