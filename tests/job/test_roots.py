@@ -281,7 +281,7 @@ def test_a_step_in_which_something_else_kept_it_makes_a_rank_no_less_late() -> N
 
 
 def test_a_rank_is_late_in_all_steps_however_much_that_varies() -> None:
-    """Peers take 100 µs each time; rank 3 takes 20, 60 and 80 longer, or 5, 60 and 80: then as its peers in one step."""
+    """Peers take 100 µs each time; rank 3 takes 20, 60 and 80 longer, or in one step only 5."""
     for late, steady in (([120, 160, 180], [3]), ([105, 160, 180], [])):
         ranks, job = outside_of_steps({**{r: [100] * 3 for r in range(3)}, 3: late}, [*range(-1, 3)])
         assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
