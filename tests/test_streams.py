@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("unbuffered", ["", "1"])
 
 def npuperf(arguments: str, unbuffered: str, **streams: Any) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "npuperf", *arguments.split()]
+    command = [sys.executable, "-B", "-m", "npuperf", *arguments.split()]  # what Python compiles might be cut, and stay
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, text=True, **streams)
 
 
