@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer.main
 
 from npuperf.cli import app
+from npuperf.cli.command_line import _Converter
 
 TAKEN: dict[str, list[list[str]]] = {
     "analyze": [
@@ -93,3 +95,10 @@ def test_an_unreadable_path_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     spared = read("analyze", [str(tmp_path)])
     monkeypatch.setattr("npuperf.cli.command_line.spare", lambda parameters: parameters)
     assert spared == read("analyze", [str(tmp_path)]) == 2
+
+
+def test_a_path_needs_no_converter(tmp_path: Path) -> None:
+    """Whether there is something, or not yet."""
+    param = SimpleNamespace(type_descriptor=SimpleNamespace(annotation=Path))
+    for path in (tmp_path, tmp_path / "not-yet"):
+        assert _Converter(lambda: pytest.fail("made")).coerce(str(path), param, None) == path

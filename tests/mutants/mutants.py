@@ -62,7 +62,10 @@ ELSEWHERE = {
         *("tests/readers/test_context.py", "tests/readers/test_exports.py"),
     ],
     "show": ["tests/test_messages.py", "tests/advise/test_explain.py", "tests/analyze/test_real_sentences.py"],
-    "cli": ["tests/test_api.py", "tests/test_streams.py", "tests/show/test_notebook.py", "tests/tune/test_trust.py"],
+    "cli": [
+        *("tests/test_api.py", "tests/test_streams.py", "tests/record/test_run_folder.py"),
+        *("tests/show/test_notebook.py", "tests/tune/test_trust.py"),
+    ],
 }
 #: ROOM=maxplus: changes of the compiled program of the replay.
 MAXPLUS = """a > b ? a : b -> a < b ? a : b
@@ -280,6 +283,7 @@ class Trial:
                     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
                     session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                     if session.testsfailed and not callable(finish):
+                        (self.scratch / "failed.txt").write_text(item.nodeid)
                         break
                 if callable(finish):
                     finish()
@@ -301,6 +305,19 @@ class Trial:
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
         return os.waitstatus_to_exitcode(status)
+
+    def _killed(self, session: Any, seconds: dict[str, float], mutant: Mutant) -> bool:
+        """Tell whether tests fail or hang with a mutant. One that fails without it, too, would say so of all: it ends
+        the trial.
+        """
+        failed = self.scratch / "failed.txt"
+        failed.unlink(missing_ok=True)
+        killed = self._copy(session, seconds, mutant.put) != 0
+        if failed.exists():
+            name = failed.read_text()
+            if self._copy(session, {name: seconds[name]}, lambda _: None):
+                pytest.exit(f"{name} fails by itself, though it has passed: did a mutant change what it needs?")
+        return killed
 
     def _recorded(self, session: Any, file: Path, names: list[str]) -> dict[str, Reached]:
         """Return what the tests of a file reach of a room, which is kept until either changes."""
@@ -335,7 +352,7 @@ class Trial:
                 if sum(seconds.values()) < self.asked.seconds:
                     seconds[name] = tests[name].seconds
             known = mutant.name() in explained
-            killed = known or self._copy(session, seconds, mutant.put)
+            killed = known or self._killed(session, seconds, mutant)
             self.fates["explained" if known else "killed" if killed else "survived"] += 1
             if not killed:
                 where = f"npuperf/{mutant.path}:{mutant.change.line}"
@@ -366,10 +383,10 @@ def main() -> None:
         trial = Trial(asked, Path(scratch))
         where = asked.tests.split() if asked.tests else [f"tests/{trial.room}", *ELSEWHERE.get(trial.room, [])]
         words = ("-qq", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
-        pytest.main([*words, *where], plugins=[trial])
+        broken = pytest.main([*words, *where], plugins=[trial])
     tried = sum(trial.fates.values())
     print(f"{asked.room}, SEED={asked.seed}: {tried} mutants, {trial.fates}")
-    sys.exit(trial.fates["survived"] > 0.1 * tried)
+    sys.exit(bool(broken) or trial.fates["survived"] > 0.1 * tried)
 
 
 if __name__ == "__main__":
