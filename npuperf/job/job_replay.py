@@ -192,11 +192,11 @@ def _queues(matched: Matched) -> I64:
 
 
 def with_twins(job: JobProgram) -> JobProgram:
-    """Return the job in which sends and receives whose other end was not loaded end with those of a twin.
+    """Return the job in which sends and receives whose other end is not known end with those of a twin.
 
-    That is the rank in the same place of the nearest group of the same kind and size, all of whose ranks were loaded,
-    if it sent and received as much in its own: who was not loaded is taken to work like those. Else what a rank waited
-    there stays as it was, whatever is repaired. Only where that makes no circles.
+    That is the rank in the same place of the nearest group of the same kind and size, if it sent and received as much
+    in its own, and the other ends of that are known: who was not loaded is taken to work like those. Else what a rank
+    waited there stays as it was, whatever is repaired. Only where that makes no circles.
     """
     twin = _twins(job.matched, job.places)
     instance = np.where(twin >= 0, job.matched.instance[twin], job.instance)
@@ -212,19 +212,28 @@ def with_twins(job: JobProgram) -> JobProgram:
 def _twins(matched: Matched, places: Mapping[int, int]) -> I64:
     """Return for each operation without its other end that of its twin, which has one, or -1."""
     twin, lonely = np.full(len(matched.start), -1, np.int64), matched.p2p & (matched.instance < 0)
-    order = np.lexsort((matched.start, matched.type))
+    if not lonely.any():
+        return twin
+    key = matched.rank * len(matched.groups) + matched.group
+    order = np.lexsort((matched.start, matched.type, key))
+    order = order[matched.p2p[order] & (matched.group[order] >= 0)]
+    of_order = key[order]
+    paired = np.bincount(matched.group[matched.p2p & ~lonely], minlength=len(matched.groups))
+
+    def exchanges(rank: int, group: int) -> I64:
+        mine = places.get(rank, -1) * len(matched.groups) + group
+        return order[slice(*np.searchsorted(of_order, [mine, mine + 1]).tolist())]
+
     for code in distinct(matched.group[lonely & (matched.group >= 0)]).tolist():
         group = matched.groups[code]
-        alike = [(abs(other.ranks[0] - group.ranks[0]), at) for at, other in enumerate(matched.groups)
-                 if other.complete and other.kind == group.kind and len(other.ranks) == len(group.ranks)]  # fmt: skip
-        if group.complete or group.inferred or not alike:
-            continue
-        nearest = min(alike)[1]
-        for rank, other in zip(group.ranks, matched.groups[nearest].members, strict=True):
-            mine, theirs = (order[(matched.rank[order] == place) & (matched.group[order] == of) & matched.p2p[order]]
-                            for place, of in ((places.get(rank, -1), code), (other, nearest)))  # fmt: skip
-            if np.array_equal(matched.type[mine], matched.type[theirs]):
-                twin[mine] = np.where(lonely[mine] & (matched.instance[theirs] >= 0), theirs, -1)
+        alike = [(abs(other.ranks[0] - group.ranks[0]), at) for at, other in enumerate(matched.groups) if paired[at]
+                 and at != code and other.kind == group.kind and len(other.ranks) == len(group.ranks)]  # fmt: skip
+        for _, near in sorted(alike) if not group.inferred else ():
+            for one, other in zip(group.ranks, matched.groups[near].ranks, strict=True):
+                mine, theirs = exchanges(one, code), exchanges(other, near)
+                if np.array_equal(matched.type[mine], matched.type[theirs]):
+                    fits = lonely[mine] & (matched.instance[theirs] >= 0) & (twin[mine] < 0)
+                    twin[mine[fits]] = theirs[fits]
     return twin
 
 
