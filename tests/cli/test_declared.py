@@ -12,7 +12,6 @@ from npuperf.analyze.request import AnalyzeRequest
 from npuperf.base.declared import HOW, NOT_TYPED, Typed
 from npuperf.base.messages import say
 from npuperf.cli import app
-from npuperf.cli.analyze import _request
 from npuperf.cli.command_line import Shared, Verb, request_of, typed_fields
 from npuperf.record.request import ProfileRequest
 from npuperf.tune.request import TuneRequest
@@ -68,11 +67,6 @@ def test_what_is_typed_arrives_in_its_field() -> None:
         "number": int | None, "words": list[str] | None, "files": list[str] | None, "mode": str,
         "pairs": list[str] | None,
     }  # fmt: skip
-
-
-def test_where_nothing_is_typed_a_request_is_what_it_is_by_itself() -> None:
-    group: Any = typer.main.get_command(app)
-    assert _request(group.commands["analyze"].make_context("analyze", ["run"])) == AnalyzeRequest(path=Path("run"))
 
 
 def test_nothing_typed_is_lost_silently() -> None:
