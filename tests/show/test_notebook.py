@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import struct
 import zlib
 from functools import cache
@@ -337,7 +338,7 @@ def test_the_saved_page_is_that_of_the_command(tmp_path: Path) -> None:
 
 
 def test_a_page_replaces_a_page_alone(tmp_path: Path) -> None:
-    run = npuperf.load(SAMPLES / "micro_batch_ascend_pt")
+    run = npuperf.load(shutil.copytree(SAMPLES / "micro_batch_ascend_pt", tmp_path / "run"))
     file = tmp_path / "report.html"
     run.save_html(file)
     before = file.read_text("utf-8")
