@@ -286,8 +286,8 @@ def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
 
     Its host runs ahead while its device waits for what is repaired, by how much no file tells; without that waiting the
     device may wait for its host instead. So it may with less work where its own stage is too long. Half of it is
-    likely where the device waits for others before its last wait for the host in a step, and of transfers no more than
-    what those save that a step needs behind that.
+    likely where the device waits for others before its last wait for the host in a step, else a little less than it,
+    as what is sure goes before; and of transfers no more than what those save that a step needs behind that.
     """
     slow = [c for c, _ in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
     hosts = {place for cause in slow for place in cause.places}
