@@ -80,6 +80,8 @@ class Lateness(Struct, frozen=True):
         chosen = late >= max(_ALIKE * most, _SURE * usual)
         if most <= 0 or not chosen.any() or np.abs(late[~chosen]).max(initial=0.0) > _LIKE_PEERS * most:
             return ()
+        if alone and late[chosen].sum() < _ALIKE * self.whole[rank]:  # it is late in all, beside other stages
+            return ()
         own_freedom = int(np.count_nonzero(~chosen)) - (1 if alone else 0)
         beside = int(np.count_nonzero(others))
         compared = own_freedom + (beside * (len(late) - 1) if alone else max(beside - 1, 0) * len(late))

@@ -321,6 +321,8 @@ def test_ranks_slow_alike_are_named_where_another_is_late_in_one_of_few_steps(tm
         pytest.param(20083, id="four ranks each of which alone may be late by luck in the two steps all recorded"),
         pytest.param(20097, id="two of two ranks that are as late, one by its compute, one by its host"),
         pytest.param(21023, id="a rank alone in its stage, late in one of three steps: other stages vary as little"),
+        pytest.param(17073, id="a slow host alone in its stage, a little slower in one of three steps"),
+        pytest.param(17006, id="ranks alike beside exchanges that a clock which jumps keeps from being paired"),
         pytest.param(12086, id="a slow group before a stage of which a rank was not loaded, and waited as measured"),
     ],
 )
