@@ -17,6 +17,7 @@ from test_undisturbed_starts import TORCH
 
 from npuperf.base.messages import recall
 from npuperf.record.agent.session import Session
+from npuperf.record.agent.sources import Listening, Turns
 from npuperf.record.folder import RunFolder
 from npuperf.record.manifest import read_all
 from npuperf.record.plan import plan_of, torch_arguments
@@ -299,6 +300,32 @@ def test_a_recording_that_is_to_stop_ends_with_the_step_under_way(session: Sessi
     session._advance()
     said = session.status.document
     assert (said["state"], said["stopped"], said["early"], said["recorded"]) == ("recorded", 21, True, [])
+
+
+def test_a_window_grows_by_what_is_asked_for_meanwhile(session: Session) -> None:
+    session._open()
+    Path(session.plan["more"] + ".0").write_text('{"active": 2}')
+    for session._turn.step in range(21, 25):
+        session._advance()
+    said = session.status.document
+    assert (said["state"], said["recorded"], said["longer"]) == ("recorded", [21, 22, 23], 1)
+
+
+def test_who_is_not_followed_any_more_is_not_heard() -> None:
+    class Optimizer:
+        def step(self) -> None:
+            pass
+
+    heard = list[int]()
+    torch = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer))
+    listening = Listening(torch, lambda: heard.append(1), heard.clear, Turns())
+    listening.follow({"step_on": "optimizer"})
+    optimizer = Optimizer()
+    optimizer.step()
+    assert heard == [1]
+    listening.unfollow()
+    optimizer.step()
+    assert heard == [1]
 
 
 def test_the_main_thread_s_steps_count_unless_another_is_eight_ahead(session: Session) -> None:

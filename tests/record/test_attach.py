@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pretended import ROOT
 from waiting import Waiting, is_root, state_of
 
 from npuperf.base.errors import ExitCode, NpuperfError, UsageError
-from npuperf.base.messages import Message
+from npuperf.base.messages import Message, say
 from npuperf.base.process import Detached
 from npuperf.model.recorded import ProcessStatus, Recorded, RecordingPlan, Way
 from npuperf.record import attach, running
@@ -127,6 +128,30 @@ def test_what_is_waited_for(said: dict[str, Any], is_final: bool) -> None:
     process = ProcessStatus(pid=1, host="h", **said)
     assert attach._is_final(process, ProfileRequest(pid=1, active=2)) == is_final
     assert attach._is_final(process, ProfileRequest(pid=1, duration=1.0)) == (is_final or said["state"] == "recorded")
+
+
+def test_a_process_of_another_machine_with_the_same_pid_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It records, and is not waited for; the one that was asked says nothing."""
+    monkeypatch.setattr(attach, "PATIENCE", -1.0)
+    monkeypatch.setattr(attach, "_STRAGGLING", -1.0)
+    folder, ticks = RunFolder(tmp_path), iter(range(3))
+    folder.status.mkdir(parents=True)
+    (folder.status / "other_7.json").write_text('{"state": "recording", "pid": 7, "host": "other"}')
+    one = SimpleNamespace(process=SimpleNamespace(pid=7, alive=lambda: True))
+    job: Any = SimpleNamespace(request=ProfileRequest(pid=7))
+    program: Any = SimpleNamespace(reachable=(one,))
+    way: Any = SimpleNamespace(look=lambda: None)
+    assert attach._wait(program, job, folder, way, lambda: next(ticks) < 0, print) == (False, ())
+
+
+def test_what_a_process_says_is_why_nothing_came() -> None:
+    followed = attach.Followed(1.0, False, (), ())
+    process = ProcessStatus(state="failed", pid=7, host="h", problem=say("no {what}", what="NPU"))
+    program: Any = SimpleNamespace(way="agent", reachable=(7,))
+    problem = attach.why_nothing_came(program, followed, [process], ProfileRequest(pid=7))
+    assert str(problem.what).endswith(": no NPU") and problem.exit_code == ExitCode.CHILD_FAILED
 
 
 def test_ctrl_c_ends_the_window_and_not_the_program(waiting: Waiting) -> None:

@@ -122,6 +122,10 @@ def test_what_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             alone.setenv("PATH", str(install(tmp_path / shell, shell, "").parent))
             assert resolve(["run.sh"], python=me).argv == (shell, "run.sh")
     assert resolve(["tool", "a"], python=me).argv == ("./tool", "a")
+    Path("script").write_text("#!/usr/bin/env python3\n")
+    for mode, argv in ((0o644, (me, "script")), (0o755, ("./script",))):
+        Path("script").chmod(mode)
+        assert resolve(["script"], python=me).argv == argv
     assert resolve(["pack"], python=me).argv == (me, "pack")
     assert resolve(["a", "b"], module="pkg.mod", python=me).argv == (me, "-m", "pkg.mod", "a", "b")
     launched = resolve(["sh", "-c", "x", "train.py"], python=me)

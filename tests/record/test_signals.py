@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from npuperf.record.agent import exits
 from npuperf.record.agent.exits import undisturbed
 from npuperf.record.agent.standby import InMain
 from npuperf.record.folder import RunFolder
@@ -222,6 +223,20 @@ def test_handlers_of_the_program_wait_for_the_profiler() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert called == ["inside", "then", "SIGALRM", "SIGTERM", "SIGUSR1"]
+
+
+def test_who_signals_again_after_a_while_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exits, "_HELD", -1.0)  # a while has always passed
+    called: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: called.append("heard"))
+    try:
+        with undisturbed(lambda: called.append("then"), caught=False):
+            for said in ("once", "again"):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                called.append(said)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert called == ["once", "heard", "again", "then", "heard"]
 
 
 def test_a_handler_that_raises_reaches_a_program_that_makes_no_steps() -> None:
