@@ -201,6 +201,14 @@ def test_chinese_phases_have_chinese_colons() -> None:
     assert all(re.fullmatch(r"[^:：]+：[^:：]+", name) for name in names), names
 
 
+def test_phases_have_the_least_and_the_most_of_all_steps_beside_them() -> None:
+    result = analyzed("transformer_ascend_pt")
+    typical = result.devices[0].typical_step
+    assert typical is not None
+    said = [f"{duration(phase.length.min_ns)} to {duration(phase.length.max_ns)}" for phase in typical.phases]
+    assert [words(row, "note") for row in rows_of(chart(result, "typical"))] == said
+
+
 def test_elasticities_are_shares_of_the_width() -> None:
     verdict = replace(alone().verdict, elasticity=Elasticity(host=0.75, compute=-0.0, communication=0.2))
     rows = rows_of(chart(replace(alone(), verdict=verdict), "elasticity"))

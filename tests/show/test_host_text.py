@@ -30,3 +30,10 @@ def test_a_call_is_worth_a_line_from_a_fiftieth_of_the_time() -> None:
     syncs = [replace(device.syncs[0], torch_op=name, idle_ns=ns) for name, ns in idle.items()]
     said = str(render(replace(result, devices=[replace(device, syncs=syncs)]), "text", View(width=200)))
     assert ": enough from" in said and "too_little" not in said
+
+
+def test_steps_of_which_none_is_typical_are_drawn_all_the_same() -> None:
+    result = run(AnalyzeRequest(path=SAMPLE))
+    screens = [str(render(replace(result, devices=[replace(result.devices[0], **more)]), "text", View(width=200)))
+               for more in ({}, {"typical_step": None})]  # fmt: skip
+    assert screens[0].splitlines()[1] == screens[1].splitlines()[1] and "heights from 0" in screens[1]

@@ -42,6 +42,13 @@ def test_signs_between_are_those_of_the_language() -> None:
         assert str(said) == "1, b; -10.0 to +20.0 %"  # for JSON
 
 
+def test_who_chose_none_is_spoken_to_as_the_environment_says_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(None)
+    for code, said in (("en", "1, b"), ("zh", "1、b")):
+        monkeypatch.setenv("NPUPERF_LANGUAGE", code)
+        assert text(say("{n}", n=series([1, "b"]))) == said
+
+
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(language, "LOCALE", tmp_path)
