@@ -292,6 +292,9 @@ def test_one_step_of_the_pipeline_is_drawn_to_scale() -> None:
         assert upper + high < lower and lower + high <= float(svg.get("viewBox", "").split()[3])
         texts = [t.text for t in svg.iter("text") if t.get("class") == "track-text"]
         assert texts == ["F1", "B1 F4", "F1 B1"]
+    for stages, shown in (([*cluster.stages, *cluster.stages][:3], ["2 of 3 stages"]), (cluster.stages[:2], [])):
+        one = replace(cluster, stages=stages, pipeline=replace(cluster.pipeline, in_time=step))
+        assert re.findall(r"\d+ of \d+ stages", plain(chart(result_of(one), "pipeline-step").caption)) == shown
     unknown = replace(step, told=False)
     found = chart(result_of(replace(cluster, pipeline=replace(cluster.pipeline, in_time=unknown))), "pipeline-step")
     assert "does not tell where one micro-batch ends" in plain(found.caption)
