@@ -264,6 +264,14 @@ def test_stages_and_groups_add_up(count: int) -> None:
         assert end == pytest.approx(WIDTH * (stage.compute_ns + stage.bubble_ns) / longest, abs=0.02)
 
 
+def test_communication_begins_at_nothing_and_is_drawn_to_the_nanosecond() -> None:
+    """Two groups of a kind of 5 ns each: what is transfer, waiting and unknown."""
+    group = replace(pipeline_job().groups[0], transfer_ns=2, wait_ns=1, unknown_ns=2)
+    cluster = replace(pipeline_job(), groups=[group, group], stages=[])
+    (row,) = rows_of(chart(result_of(cluster), "groups"))
+    assert pieces(row) == [(0, 400), (400, 600), (600, 1000)]
+
+
 def test_one_step_of_the_pipeline_is_drawn_to_scale() -> None:
     """Where the last stage turns round the forward comes first; text is not stretched; what is not seen is left out."""
     first = StageTrack(
