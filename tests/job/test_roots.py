@@ -15,7 +15,7 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align
 from npuperf.job.job_replay import JobProgram, build
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.lateness import always_waiting, find_late
+from npuperf.job.lateness import always_waiting, find_late, slow_alike
 from npuperf.job.match import match
 from npuperf.job.root_causes import RootCause
 from npuperf.job.roots import WaitBlame, blame
@@ -241,10 +241,10 @@ def outside_of_steps(works: Mapping[int, Sequence[int]], steps: Sequence[int]) -
     ranks = [
         replace(r, operations=replace(r.operations, step=ints(steps)), span_ns=r.end - r.begin,
                 step_number=ints(sorted({s for s in steps if s >= 0})))
-        for r in told(programs, {f"dp/{i}": 5 for i in range(len(steps))}, [group(range(4), "dp", "dp")])
+        for r in told(programs, {f"dp/{i}": 5 for i in range(len(steps))}, [group([*works], "dp", "dp")])
     ]  # fmt: skip
-    matched = match(ranks, 4)
-    clocks = align(matched, 4)
+    matched = match(ranks, len(ranks))
+    clocks = align(matched, len(ranks))
     return ranks, build(ranks, matched, find_waits(matched, ranks), clocks)
 
 
@@ -285,6 +285,23 @@ def test_a_rank_is_late_in_all_steps_however_much_that_varies() -> None:
     for late, steady in (([120, 160, 180], [3]), ([105, 160, 180], [])):
         ranks, job = outside_of_steps({**{r: [100] * 3 for r in range(3)}, 3: late}, [*range(-1, 3)])
         assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
+
+
+def test_a_rank_alone_in_its_stage_is_late_in_one_step_and_not_in_all() -> None:
+    """Rank 3 takes 900 µs instead of 100 in the third of four steps; each rank is the only one of its stage."""
+    ranks, job = outside_of_steps({**{r: [100] * 4 for r in range(3)}, 3: [100, 100, 900, 100]}, [*range(-1, 4)])
+    late = find_late(ranks, job, np.arange(4))
+    assert [late.some_steps(r) for r in range(4)] == [(), (), (), (2,)]
+    assert late.steady.tolist() == [True, True, True, False]
+    assert late.whole.tolist() == [0, 0, 0, 800 * US]
+
+
+def test_ranks_are_slow_alike_beside_one_that_was_named_already() -> None:
+    """Ranks 3 to 5 take 30 µs longer than seven in each of four steps, rank 4 a little more."""
+    ranks, job = outside_of_steps({r: [130 + (r == 4) if 3 <= r < 6 else 100] * 4 for r in range(10)}, [*range(-1, 4)])
+    late = find_late(ranks, job, np.zeros(10, np.int64))
+    found = [[places for places, _ in slow_alike(late, 100.0 * US, named)] for named in ([], [4], [3, 4])]
+    assert found == [[(3, 4, 5)], [(3, 5)], []]
 
 
 def test_who_begins_late_is_mended_beside_who_works_longer_and_begins_a_little_later() -> None:
