@@ -28,8 +28,6 @@ _LIKE_PEERS: Final = 0.25
 #: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
 #: if what it takes longer is so many times what is usual between ranks and steps.
 _SURE: Final = 3
-#: However many ranks are late together, each is by so many standard errors at least.
-_SURE_TOGETHER: Final = 2
 #: Of so many steps one may be as it is for another reason.
 _MANY: Final = 5
 #: From the median distance to the standard deviation, of normally distributed values.
@@ -258,13 +256,15 @@ def _steady(values: F64, stage: I64) -> Mask:
 def _sure_of(ranks: int, freedom: int) -> F64:
     """Return by how many standard errors 1, 2, … of so many ranks are late for certain: by luck as rare as ``_SURE``.
 
-    Several are late together by luck far more rarely than each. ``freedom``: of what tells the errors.
+    Several are late together by luck far more rarely than each, but each must be by so much as well. ``freedom``: of
+    what tells the errors.
     """
-    luck, found = math.log(1 - NormalDist().cdf(_SURE)), []
-    for count in range(1, max(ranks // 2, 1) + 1):
-        choices = math.lgamma(ranks + 1) - math.lgamma(count + 1) - math.lgamma(ranks - count + 1)
-        z = max(NormalDist().inv_cdf(1 - math.exp((luck - choices) / count)), _SURE_TOGETHER)
-        found.append(z * (1 + (z * z + 1) / (4 * freedom)))
+    luck, most, found = math.log(1 - NormalDist().cdf(_SURE)), max(ranks // 2, 1), []
+    for count in range(1, most + 1):
+        ways = math.lgamma(ranks + 1) - math.lgamma(count + 1) - math.lgamma(ranks - count + 1)
+        ways += math.log(most) if count > 1 else 0.0  # so many counts are tried
+        z = NormalDist().inv_cdf(1 - math.exp((luck - ways) / count))
+        found.append(max(z * (1 + (z * z + 1) / (4 * freedom)), _SURE))
     return np.array(found)
 
 

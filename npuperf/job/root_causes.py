@@ -352,7 +352,9 @@ def _lasting(case: _Case, named: Sequence[RootCause], mended: _Repair) -> list[_
 
 
 def _passing(case: _Case, mended: _Repair) -> list[_Found]:
-    """Return the few ranks that are late in some steps only, if most of what is lost now and then is lost by them."""
+    """Return the few ranks that are late in some steps only, each if it loses most of what is lost now and then beside
+    the others.
+    """
     chosen: list[_Found] = []
     few = min(_FEW, case.job.ranks // 2)  # of two ranks both are now one, now another
     while True:
@@ -367,18 +369,17 @@ def _passing(case: _Case, mended: _Repair) -> list[_Found]:
         now_and_then = np.flatnonzero(~case.late.steady)
         lost = fsum(float(case.found.waits[case.found.of_rank(rank)].sum()) for rank in now_and_then.tolist())
         return chosen if fsum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
-    every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
-    length = run(case.job, [case.change(mended), case.change(every), case.calm(mended)]).length
-    if length[0] - length[1] >= _MOSTLY * (length[0] - length[2]):
-        return chosen
-    # Beside ranks that vary all the time they are a lesser part: then they are those that are late as nobody else is.
     late, places = case.late, [cause.places[0] for cause, _ in chosen]
-    others = np.delete(late.by_step, places, axis=0).max(initial=0.0)
-    return [
-        (cause, repair)
-        for (cause, repair), place in zip(chosen, places, strict=True)
-        if late.by_step[place, np.isin(late.steps, cause.steps)].min() * _UNLIKE >= others
-    ]
+    unlike = np.delete(late.by_step, places, axis=0).max(initial=0.0) / _UNLIKE
+    kept = []
+    for one in chosen:
+        others = reduce(_Repair.joined, (repair for cause, repair in chosen if cause is not one[0]), mended)
+        length = run(case.job, [case.change(others), case.change(others.joined(one[1])), case.calm(mended)]).length
+        most = length[0] - length[1] >= _MOSTLY * (length[0] - length[2])
+        # Beside ranks that vary all the time it is a lesser part: then it is one that is late as nobody else is.
+        if most or late.by_step[one[0].places[0], np.isin(late.steps, one[0].steps)].min() >= unlike:
+            kept.append(one)
+    return kept
 
 
 def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:
@@ -504,11 +505,13 @@ def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
     chosen = (worth >= case.least) & (late.whole >= _LASTING * case.least)
     tried = [rank for rank in np.flatnonzero(chosen).tolist() if rank not in mended.places]
     gains = case.saved([_Repair((rank,)) for rank in tried], mended) if bounds.usable else cost[tried].tolist()
+    behind = bool(mended.places) or mended.transfer is not None
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
         wait = float(found.waits[found.of_rank(rank)].sum())
         cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
-        if case.most(cause, saved) >= case.least and late.whole[rank] >= _LASTING * saved:
+        waited = behind or cost[rank] + job.tail.length[rank] >= _LASTING * saved  # else a clock is wrong
+        if case.most(cause, saved) >= case.least and late.whole[rank] >= _LASTING * saved and waited:
             causes.append((case.gained(cause, saved), _Repair((rank,))))
     return causes
 

@@ -323,6 +323,9 @@ def test_ranks_slow_alike_are_named_where_another_is_late_in_one_of_few_steps(tm
         pytest.param(21023, id="a rank alone in its stage, late in one of three steps: other stages vary as little"),
         pytest.param(17073, id="a slow host alone in its stage, a little slower in one of three steps"),
         pytest.param(17006, id="ranks alike beside exchanges that a clock which jumps keeps from being paired"),
+        pytest.param(117057, id="nothing: three ranks with more tokens in the only two steps all recorded"),
+        pytest.param(123123, id="nothing: a clock set in the last step, where one operation tells, and nobody waits"),
+        pytest.param(18193, id="a rank late in one step, and another as others are now and then, with more tokens"),
         pytest.param(12086, id="a slow group before a stage of which a rank was not loaded, and waited as measured"),
     ],
 )
