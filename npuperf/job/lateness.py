@@ -213,14 +213,15 @@ def beyond_usual(values: F64, stage: I64) -> F64:
 
 
 def _beyond_peers(values: F64, stage: I64) -> F64:
-    """Return what each rank (row) has beyond the lower median of the others of its stage; 0 where there is none."""
+    """Return what each rank (row) has beyond the lower median of the others of its stage; 0 where there is none.
+
+    Who has no more than that has 0 or less, by how much does not matter.
+    """
     beyond = np.zeros_like(values)
     for number in distinct(stage).tolist():
         own = np.flatnonzero(stage == number)
         if len(own) > 1:
-            middle, ordered = (len(own) - 2) // 2, np.sort(values[own], axis=0)
-            among = values[own] <= ordered[middle]  # without it the next one is in the middle
-            beyond[own] = values[own] - np.where(among, ordered[middle + 1], ordered[middle])
+            beyond[own] = values[own] - np.sort(values[own], axis=0)[(len(own) - 2) // 2]
     return beyond
 
 

@@ -15,7 +15,7 @@ from npuperf.device.rank_summary import RankSummary
 from npuperf.job.clocks import align
 from npuperf.job.job_replay import JobProgram, build
 from npuperf.job.job_study import JobStudy, study_job
-from npuperf.job.lateness import always_waiting, find_late, slow_alike
+from npuperf.job.lateness import Lateness, always_waiting, find_late, slow_alike
 from npuperf.job.match import match
 from npuperf.job.root_causes import RootCause
 from npuperf.job.roots import WaitBlame, blame
@@ -274,9 +274,10 @@ def test_what_is_outside_of_all_steps_is_no_step() -> None:
 
 
 def test_a_step_in_which_something_else_kept_it_makes_a_rank_no_less_late() -> None:
-    """Rank 3 takes 20 µs longer than its peers in each of six steps, and 200 in one more of them."""
-    for late, steady in (([120, 120, 300, 120, 120, 120], [3]), ([100, 100, 300, 100, 120, 100], [])):
-        ranks, job = outside_of_steps({**{r: [100] * 6 for r in range(3)}, 3: late}, [*range(-1, 6)])
+    """Rank 3 takes 20 µs longer than its peers in each of six or five steps, and 200 in one of them."""
+    for late, steady in (([120, 120, 300, 120, 120, 120], [3]), ([120, 120, 300, 120, 120], [3]),
+                         ([100, 100, 300, 100, 120, 100], [])):  # fmt: skip
+        ranks, job = outside_of_steps({**{r: [100] * len(late) for r in range(3)}, 3: late}, [*range(-1, len(late))])
         assert np.flatnonzero(find_late(ranks, job, np.zeros(4, np.int64)).steady).tolist() == steady
 
 
@@ -294,6 +295,26 @@ def test_a_rank_alone_in_its_stage_is_late_in_one_step_and_not_in_all() -> None:
     assert [late.some_steps(r) for r in range(4)] == [(), (), (), (2,)]
     assert late.steady.tolist() == [True, True, True, False]
     assert late.whole.tolist() == [0, 0, 0, 800 * US]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "steps"),
+    [
+        ((0, 12_000, 60), (0, -50, 60), (11,)),  # of three values as far off as 50 or 60, 12,000 is none
+        ((0, 12_000, 60), (0, -50, 4_000), ()),  # it is less than 3 times 1.48 times the median of 50 and 4,000
+        ((0, 12_000, 10), (0, -1_600, 1_600), ()),  # 5 times as much as others vary is not sure, of three
+        ((1_000, 12_000, 0), (0, -50, 60), (11,)),  # a twelfth of it is like in the other steps
+        ((4_000, 12_000, 0), (0, -50, 60), ()),  # a third is not
+    ],
+)
+def test_in_which_steps_a_rank_alone_is_late(
+    own: tuple[int, ...], others: tuple[int, ...], steps: tuple[int, ...]
+) -> None:
+    """As Student's t has it, with one degree of freedom of its own, and two of another rank alone."""
+    by_step, alone = np.array([own, others], np.float64), np.ones(2, np.bool_)
+    excess = np.array([[0.0, 0.0, 12_000, 0], [0, 0, 0, 0]])
+    late = Lateness(excess, excess, by_step, np.array([10, 11, 12]), alone, np.arange(2), alone, ~alone)
+    assert late.some_steps(0) == steps
 
 
 def test_ranks_are_slow_alike_beside_one_that_was_named_already() -> None:
