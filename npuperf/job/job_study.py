@@ -158,12 +158,13 @@ def study_job(
     numbers, steps = np.unique(matched.step, return_inverse=True)
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
     for replayed in (with_twins(job), job):
-        length = float(run(replayed, [JobChange()]).length[0])
+        played = run(replayed, [JobChange()])
+        length = float(played.length[0])
         error = abs(length - job.measured) / max(job.measured, 1.0)
         usable = error <= thresholds.replay_error
         if usable:
             break
-    job = replayed
+    job, missed = replayed, float(np.abs(played.finish[:, 0] - job.end).max())
     windows = find_windows(ranks, matched, waits, wide, stages) if stages.real else []
     schedule = find_schedule(ranks, matched, stages) if stages.real else None
     compute = stage_compute(ranks, stages) if usable and windows else None
@@ -178,7 +179,7 @@ def study_job(
     of_operations = 0 if counted.compared else int(np.count_nonzero(numbers >= 0))  # some of steps left out reach in
     count = max(max(len(r.step_number) for r in ranks), of_operations, 1)
     judged = judge_links(ranks, round(job.measured / count), count, thresholds)
-    bounds = GainBounds(thresholds.root_share, error, usable)
+    bounds = GainBounds(thresholds.root_share, error, usable, missed)
     elasticity, other = _elasticity(job, length) if usable else (None, 0.0)
     return JobStudy(
         ranks=tuple(ranks),

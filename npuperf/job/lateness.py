@@ -28,6 +28,8 @@ _LIKE_PEERS: Final = 0.25
 #: A rank alone is late lastingly if the mean over many steps is so many times its standard error; it is late in a step
 #: if what it takes longer is so many times what is usual between ranks and steps.
 _SURE: Final = 3
+#: So many ranks of a stage tell how much they vary.
+_PEERS: Final = 3
 #: Of so many steps one may be as it is for another reason.
 _MANY: Final = 5
 #: From the median distance to the standard deviation, of normally distributed values.
@@ -67,12 +69,14 @@ class Lateness(Struct, frozen=True):
         late, alone = self.by_step[rank], bool(self.alone[rank])
         if self.begun[rank]:
             return tuple(self.steps[:1].tolist())
-        # What it is compared with: its own other steps, and the steps of its peers, or of other ranks alone; the usual
-        # is one of them, of each step, or of each rank that is alone.
-        others = self.alone.copy() if alone else self.stage == self.stage[rank]
+        # What it is compared with: its own other steps, and the steps of its peers; where it has one or none, those of
+        # all other ranks. The usual is one of them, of each step, or of each rank that is alone.
+        others = self.stage == self.stage[rank]
+        few = np.count_nonzero(others) < _PEERS
+        others |= few
         others[rank] = False
         varies = np.abs(self.by_step[others])
-        varies = varies[varies > 0] if alone else varies
+        varies = varies[varies > 0] if few else varies
         usual = _DEVIATION * float(np.median(varies)) if varies.size else 0.0
         most = float(late.max(initial=0.0))
         chosen = late >= max(_ALIKE * most, _SURE * usual)
@@ -82,7 +86,7 @@ class Lateness(Struct, frozen=True):
             return ()
         own_freedom = int(np.count_nonzero(~chosen)) - (1 if alone else 0)
         beside = int(np.count_nonzero(others))
-        compared = own_freedom + (beside * (len(late) - 1) if alone else max(beside - 1, 0) * len(late))
+        compared = own_freedom + (max(beside // 2, 1) * (len(late) - 1) if few else (beside - 1) * len(late))
         if chosen.all() or compared < 1:
             return ()
         own = math.sqrt(np.sum(late[~chosen] ** 2) / max(own_freedom, 1))

@@ -57,6 +57,10 @@ _LASTING: Final = 0.5
 _BESIDE: Final = 0.25
 #: What a device waits for its host is more than this part of a stretch where that is what keeps it.
 _GAP: Final = 0.05
+#: Ranks late in some steps are named that save so many times what the replay misses.
+_BEYOND: Final = 2
+#: Of causes that are likely to save as much the surer stands first: this part of what is not sure counts against one.
+_AGAINST: Final = 0.1
 #: By how much a replayed gain is uncertain beyond the replay's own error.
 _UNSURE: Final = 0.03
 #: What keeps ranks: as it is told, and as it is in the evidence.
@@ -97,11 +101,15 @@ class RootCause(Struct, frozen=True):
 
 
 class GainBounds(Struct, frozen=True):
-    """From which share of the job a cause is named, and how sure its gain is."""
+    """From which share of the job a cause is named, and how sure its gain is.
+
+    ``error``: of the replayed length, as a share of it; ``missed``: by how much it misses the end of any rank, ns.
+    """
 
     least: float
     error: float
     usable: bool
+    missed: float = 0.0
 
     def gain(self, saved: float, job: JobProgram) -> tuple[float, float] | None:
         """Return the interval of a replayed gain, within the job's length."""
@@ -254,8 +262,10 @@ def find_causes(
 
     def order(cause: RootCause) -> tuple[float, ...]:
         """By what is likely to be saved; what is behind others stays after them, in the order in which it was found."""
-        place = last.get(cause.kind, 0)
-        return (place, 1) if cause.behind else (place, 0, -cause.saved, -cause.wait)
+        if cause.kind in last:
+            return (last[cause.kind], 0, -cause.saved, -cause.wait)
+        unsure = cause.gain[1] - cause.gain[0] if cause.gain else 0.0
+        return (0, 1) if cause.behind else (0, 0, _AGAINST * unsure - cause.saved, -cause.wait)
 
     return sorted(causes, key=order)
 
@@ -286,8 +296,8 @@ def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
 
     Its host runs ahead while its device waits for what is repaired, by how much no file tells; without that waiting the
     device may wait for its host instead. So it may with less work where its own stage is too long. Half of it is
-    likely where the device waits for others before its last wait for the host in a step, else a little less than it,
-    as what is sure goes before; and of transfers no more than what those save that a step needs behind that.
+    likely where the device waits for others before its last wait for the host in a step, and of transfers no more than
+    what those save that a step needs behind that.
     """
     slow = [c for c, _ in named if c.kind == "rank" and c.why != "compute" and len(c.steps) != 1 and not c.begins_late]
     hosts = {place for cause in slow for place in cause.places}
@@ -296,7 +306,7 @@ def _beside_slow_hosts(case: _Case, named: Sequence[_Found]) -> list[RootCause]:
     caught_up = float(waited[early].sum()) / max(float(waited.sum()), 1.0)
     for cause, repair in named:
         if cause.gain and hosts and (cause.kind == "stage" or hosts.isdisjoint(cause.places)):
-            likely = cause.saved if repair.transfer is not None else cause.saved * (1 - max(caught_up / 2, _UNSURE))
+            likely = cause.saved if repair.transfer is not None else cause.saved * (1 - caught_up / 2)
             cause = replace(cause, gain=(0.0, cause.gain[1]), saved=likely)
             if repair.transfer is not None:
                 late = np.where(early, case.job.transfer, repair.transfer)
@@ -505,13 +515,13 @@ def _slow_ranks(case: _Case, mended: _Repair) -> list[_Found]:
     chosen = (worth >= case.least) & (late.whole >= _LASTING * case.least)
     tried = [rank for rank in np.flatnonzero(chosen).tolist() if rank not in mended.places]
     gains = case.saved([_Repair((rank,)) for rank in tried], mended) if bounds.usable else cost[tried].tolist()
-    behind = bool(mended.places) or mended.transfer is not None
     causes = []
     for rank, saved in zip(tried, gains, strict=True):
         wait = float(found.waits[found.of_rank(rank)].sum())
         cause = _rank_cause((rank,), late.excess[rank], wait, late.some_steps(rank))
-        waited = behind or cost[rank] + job.tail.length[rank] >= _LASTING * saved  # else a clock is wrong
-        if case.most(cause, saved) >= case.least and late.whole[rank] >= _LASTING * saved and waited:
+        if cause.steps and saved < _BEYOND * bounds.missed:  # it may be a clock that was set there
+            continue
+        if case.most(cause, saved) >= case.least and late.whole[rank] >= _LASTING * saved:
             causes.append((case.gained(cause, saved), _Repair((rank,))))
     return causes
 
@@ -524,10 +534,11 @@ def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
     tried = [*slow_alike(case.late, case.least, mended.places), *delayed_stages(job, stage, case.least)]
     tried = [slow for slow in tried if not {*slow[0]} <= {*mended.places}]
     gains = case.saved([_Repair(places) for places, _ in tried], mended)
-    for (places, excess), saved in zip(tried, gains, strict=True):
+    latest = [_Repair((max(places, key=lambda place: case.late.whole[place]),)) for places, _ in tried]
+    for (places, excess), saved, one in zip(tried, gains, case.saved(latest, mended), strict=True):
         single = [one for one in alone if one[0].places[0] in places]
         apart = fsum(c.gain[1] for c, _ in single if c.gain)
-        if saved - apart >= case.least and apart < _HIDING * saved:
+        if saved - apart >= case.least and max(apart, one) < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
             cause = case.gained(_rank_cause(places, excess, wait), saved)
             alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]

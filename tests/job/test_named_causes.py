@@ -326,6 +326,8 @@ def test_ranks_slow_alike_are_named_where_another_is_late_in_one_of_few_steps(tm
         pytest.param(117057, id="nothing: three ranks with more tokens in the only two steps all recorded"),
         pytest.param(123123, id="nothing: a clock set in the last step, where one operation tells, and nobody waits"),
         pytest.param(18193, id="a rank late in one step, and another as others are now and then, with more tokens"),
+        pytest.param(19084, id="nothing but a slow host and operator: a clock is set in the last step"),
+        pytest.param(19078, id="a link that surely saves nearly as much as unequal stages may"),
         pytest.param(12086, id="a slow group before a stage of which a rank was not loaded, and waited as measured"),
     ],
 )
