@@ -487,8 +487,10 @@ def level_ranks(job: JobProgram, tasks: Sequence[tuple[I64, I64]]) -> JobChange:
                   for m in members}  # fmt: skip
         if len(shapes) > 1:  # not as many operations, or blocked by others
             tracks = {m: _Track(*(rows[name][m] for name in _PARTS)) for m in members}
+            times = {m: _own_times(job, track) for m, track in tracks.items()}
             for rank in changed.tolist():
-                for name, length in _paced(job, tracks[rank], [tracks[p] for p in peers.tolist()]).items():
+                paced = _paced(job, tracks[rank], times[rank], [times[p] for p in peers.tolist()])
+                for name, length in paced.items():
                     parts[name][rows[name][rank]] = length
             continue
         for name in ("to_block", "tail"):
@@ -542,9 +544,10 @@ def level_steps(job: JobProgram, rank: int, late: I64, on: JobChange) -> JobChan
     whole = usual[(usual > 0) & ~np.append(True, is_late)[usual]]  # what came before was like always, too
     peers = [tracks[at] for at in (whole if len(whole) else usual).tolist()]
     first = lower_median(np.array([base["to_block"][peer.held.start] for peer in peers])) if len(whole) else np.inf
+    times = [_own_times(job, peer) for peer in peers]
     for at in np.flatnonzero(is_late).tolist() if peers else ():
         track, block = tracks[at], tracks[at].held
-        for name, length in _paced(job, track, peers).items():
+        for name, length in _paced(job, track, _own_times(job, track), times).items():
             parts[name][getattr(track, _TRACK[name])] = length
         for start in (block.start, *(following.held.start for following in tracks[at + 1 : at + 2])):
             parts["to_block"][start] = min(base["to_block"][start], first)
@@ -568,19 +571,32 @@ class _Track(Struct, frozen=True):
 _TRACK: Final = {"to_block": "held", "tail": "tail", "to_start": "starts"}
 
 
-def _paced(job: JobProgram, track: _Track, peers: Sequence[_Track]) -> dict[str, F64]:
+class _OwnTimes(Struct, frozen=True):
+    """When a track came to its operations, by its own time (ns); the last is that of its end.
+
+    ``kinds``: what they are: of a type, in the n-th group that it took part in; alike ones are in order. ``times``: NaN
+    where one was begun by the end of another; there ``latest``, where the track was blocked meanwhile: it had come
+    there when it went on.
+    """
+
+    kinds: I64
+    times: F64
+    latest: F64
+
+
+def _paced(job: JobProgram, track: _Track, own: _OwnTimes, peers: Sequence[_OwnTimes]) -> dict[str, F64]:
     """Return the stretches of a track that comes to its operations when the middle one of its peers does, by own time.
 
     That passes while the track is not blocked; between operations it goes evenly.
     """
-    order, own, _ = _own_times(job, track)
-    known = np.flatnonzero(np.isfinite(own))
-    known = known[np.argsort(own[known], kind="stable")]
-    mine = np.append(0.0, own[known])
-    theirs = lower_median(np.stack([_at_pace(job, peer, order, known, mine) for peer in peers]))
+    known = np.flatnonzero(np.isfinite(own.times))
+    known = known[np.argsort(own.times[known], kind="stable")]
+    mine = np.append(0.0, own.times[known])
+    theirs = np.stack([_at_pace(peer, own.kinds, known, mine) for peer in peers])
+    theirs = np.maximum.accumulate(lower_median(theirs))  # no stretch is less than nothing
     held, starts, tail = track.held, track.starts, track.tail
     reached = np.append(0.0, np.cumsum(job.to_block.length[held]))
-    whole = np.append(reached, own[-1])
+    whole = np.append(reached, own.times[-1])
     paced = np.diff(np.interp(whole, mine, theirs))
     since = reached[np.maximum(np.where(job.base[starts] >= 0, job.base[starts] - held.start + 1, 0), 0)]
     length = job.to_start.length[starts]
@@ -592,27 +608,21 @@ def _paced(job: JobProgram, track: _Track, peers: Sequence[_Track]) -> dict[str,
     }
 
 
-def _at_pace(job: JobProgram, peer: _Track, order: I64, known: I64, mine: F64) -> F64:
+def _at_pace(peer: _OwnTimes, kinds: I64, known: I64, mine: F64) -> F64:
     """Return a peer's own times (ns) when it came to a track's ``known`` operations, and 0 before.
 
-    ``order``: what that track's are; ``mine``: its own times there. What is not known of the peer lies evenly between,
+    ``kinds``: what that track's are; ``mine``: its own times there. What is not known of the peer lies evenly between,
     and not after what it was blocked by.
     """
-    kinds, times, latest = _own_times(job, peer)
-    if not np.array_equal(kinds, order):  # it takes part in others: only its end counts
-        return np.asarray(mine * (times[-1] / max(mine[-1], 1.0)))
-    times, latest = np.append(0.0, times[known]), np.append(np.nan, latest[known])
+    if not np.array_equal(peer.kinds, kinds):  # it takes part in others: only its end counts
+        return np.asarray(mine * (peer.times[-1] / max(mine[-1], 1.0)))
+    times, latest = np.append(0.0, peer.times[known]), np.append(np.nan, peer.latest[known])
     seen = np.isfinite(times)
     evenly = np.interp(mine, mine[seen], np.maximum.accumulate(times[seen]))
     return np.asarray(np.fmin(evenly, latest))
 
 
-def _own_times(job: JobProgram, track: _Track) -> tuple[I64, F64, F64]:
-    """Return what a track's operations are, its own time (ns) when it came to each, and by when it had; then its end's.
-
-    An operation is of a type, in the n-th group that it took part in; alike ones are in order. NaN: it was begun by the
-    end of another operation. Where its track was blocked meanwhile the rank had come there when it went on.
-    """
+def _own_times(job: JobProgram, track: _Track) -> _OwnTimes:
     held, operations = track.held, track.starts
     _, first, group = np.unique(job.matched.group[operations], return_index=True, return_inverse=True)
     kind = job.matched.type[operations] * (len(first) + 1) + np.argsort(np.argsort(first))[group]
@@ -628,7 +638,7 @@ def _own_times(job: JobProgram, track: _Track) -> tuple[I64, F64, F64]:
         inside = (at < len(until)) & (begun >= release[at] + np.append(np.diff(reached), np.inf)[at] - _ROUNDING)
         latest = np.where(np.isnan(times) & inside, np.append(reached[1:], np.nan)[at], np.nan)
     end = reached[-1] + job.tail.length[track.tail].sum()
-    return kind[order], np.append(times[order], end), np.append(latest[order], np.nan)
+    return _OwnTimes(kind[order], np.append(times[order], end), np.append(latest[order], np.nan))
 
 
 def _since(job: JobProgram, rank: int, own: slice, held: slice) -> I64:

@@ -157,7 +157,8 @@ def study_job(
     wide = spans_stages(matched, stages)
     numbers, steps = np.unique(matched.step, return_inverse=True)
     blamed = blame(ranks, job, waits, clocks, steps.ravel(), wide.astype(np.int64))
-    for replayed in (with_twins(job), job):
+    joined = with_twins(job)
+    for replayed in (joined, job) if joined is not job else (job,):
         played = run(replayed, [JobChange()])
         length = float(played.length[0])
         error = abs(length - job.measured) / max(job.measured, 1.0)

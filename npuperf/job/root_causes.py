@@ -109,7 +109,7 @@ class GainBounds(Struct, frozen=True):
     least: float
     error: float
     usable: bool
-    missed: float = 0.0
+    missed: float
 
     def gain(self, saved: float, job: JobProgram) -> tuple[float, float] | None:
         """Return the interval of a replayed gain, within the job's length."""
@@ -375,21 +375,26 @@ def _passing(case: _Case, mended: _Repair) -> list[_Found]:
         if len(chosen) + len(fresh) > few:  # now one is late, now another
             return []
         chosen.append(max(fresh, key=lambda one: (_most(one[0]), one[0].wait)))
+    if not chosen:
+        return []
     if not case.bounds.usable:  # then waits tell, as they do which ranks are slow
         now_and_then = np.flatnonzero(~case.late.steady)
         lost = fsum(float(case.found.waits[case.found.of_rank(rank)].sum()) for rank in now_and_then.tolist())
         return chosen if fsum(cause.wait for cause, _ in chosen) >= _MOSTLY * lost else []
     late, places = case.late, [cause.places[0] for cause, _ in chosen]
+    every = reduce(_Repair.joined, (repair for _, repair in chosen), mended)
+    others = [reduce(_Repair.joined, (repair for cause, repair in chosen if cause.places[0] != place), mended)
+              for place in places]  # fmt: skip
+    changes = [case.change(every), case.calm(mended), *map(case.change, others)]
+    mended_all, calm, *without = run(case.job, changes).length.tolist()
+    # Beside ranks that vary all the time it is a lesser part: then it is one that is late as nobody else is.
     unlike = np.delete(late.by_step, places, axis=0).max(initial=0.0) / _UNLIKE
-    kept = []
-    for one in chosen:
-        others = reduce(_Repair.joined, (repair for cause, repair in chosen if cause is not one[0]), mended)
-        length = run(case.job, [case.change(others), case.change(others.joined(one[1])), case.calm(mended)]).length
-        most = length[0] - length[1] >= _MOSTLY * (length[0] - length[2])
-        # Beside ranks that vary all the time it is a lesser part: then it is one that is late as nobody else is.
-        if most or late.by_step[one[0].places[0], np.isin(late.steps, one[0].steps)].min() >= unlike:
-            kept.append(one)
-    return kept
+    return [
+        one
+        for one, place, length in zip(chosen, places, without, strict=True)
+        if length - mended_all >= _MOSTLY * (length - calm)
+        or late.by_step[place, np.isin(late.steps, one[0].steps)].min() >= unlike
+    ]
 
 
 def _nameless(case: _Case, wait: float, mended: _Repair) -> RootCause:
@@ -533,12 +538,12 @@ def _joined(case: _Case, alone: list[_Found], mended: _Repair) -> list[_Found]:
         return alone
     tried = [*slow_alike(case.late, case.least, mended.places), *delayed_stages(job, stage, case.least)]
     tried = [slow for slow in tried if not {*slow[0]} <= {*mended.places}]
-    gains = case.saved([_Repair(places) for places, _ in tried], mended)
-    latest = [_Repair((max(places, key=lambda place: case.late.whole[place]),)) for places, _ in tried]
-    for (places, excess), saved, one in zip(tried, gains, case.saved(latest, mended), strict=True):
+    latest = [(max(places, key=lambda place: case.late.whole[place]),) for places, _ in tried]
+    gains = case.saved([_Repair(places) for places in (*(places for places, _ in tried), *latest)], mended)
+    for (places, excess), saved, by_one in zip(tried, gains[: len(tried)], gains[len(tried) :], strict=True):
         single = [one for one in alone if one[0].places[0] in places]
         apart = fsum(c.gain[1] for c, _ in single if c.gain)
-        if saved - apart >= case.least and max(apart, one) < _HIDING * saved:
+        if saved - apart >= case.least and max(apart, by_one) < _HIDING * saved:
             wait = float(found.waits[[axis for p in places for axis in found.of_rank(p)]].sum())
             cause = case.gained(_rank_cause(places, excess, wait), saved)
             alone = [*(one for one in alone if one not in single), (cause, _Repair(places))]

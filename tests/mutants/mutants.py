@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import ctypes
 import difflib
 import gc
 import hashlib
@@ -37,7 +36,10 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import changes
+import psutil
 import pytest
+
+from npuperf.base.process import _adopt_orphans
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "npuperf"
@@ -300,10 +302,10 @@ class Trial:
             os.killpg(pid, signal.SIGKILL)  # it, or what it started and left
         status = status if done else os.waitpid(pid, 0)[1]
         subprocess.run(["rm", "-rf", mine], check=False)
-        while left := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():  # in sessions of their own
-            for orphan in map(int, left):
-                os.kill(orphan, signal.SIGKILL)
-                os.waitpid(orphan, 0)
+        while left := psutil.Process().children():  # in sessions of their own
+            for orphan in left:
+                orphan.kill()
+                orphan.wait()
         return os.waitstatus_to_exitcode(status)
 
     def _killed(self, session: Any, seconds: dict[str, float], mutant: Mutant) -> bool:
@@ -378,7 +380,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only mutants whose name, as in explained.txt, has this in it")
     asked = parser.parse_args()
     os.chdir(ROOT)
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: who outlives a trial becomes a child of this process
+    _adopt_orphans()  # who outlives a trial becomes a child of this process
     with tempfile.TemporaryDirectory(prefix="npuperf-mutants-") as scratch:
         trial = Trial(asked, Path(scratch))
         where = asked.tests.split() if asked.tests else [f"tests/{trial.room}", *ELSEWHERE.get(trial.room, [])]
